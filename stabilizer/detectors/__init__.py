@@ -92,4 +92,4 @@ DETECTORS: tuple[Detector, ...] = (
 )
 
 ENDINGS = frozenset(detector.id for detector in DETECTORS if detector.at_end)
-"""What can end a run: an open finding of these that is critical makes the verdict `crashed`."""
+"""Failures that can end a run: an open, critical finding of one of these makes the verdict `crashed`."""

@@ -1,4 +1,4 @@
-"""What every detector is: a pure question about a run up to a step."""
+"""The interface of every detector: a pure function of a run up to a step."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from stabilizer.runs.history import RunView
 
 
 class Detector:
-    """One failure mode: file, class and id are the same words, the class docstring is its page.
+    """One failure mode. File, class and id use the same words; the class docstring is its manual page.
 
-    `check` keeps no state, reads no clock and no file, and sees only the view it is given; its answer for a step is the
-    same live, in replay and after a resume. It says what it sees now: persistence, merging and closing are the business
-    of `watch`, causes of `diagnosis`, changes of `remedies`. Subclasses are frozen dataclasses; their fields are the
-    options, each with its unit.
+    `check` keeps no state, reads no clock and no file, and sees only the view it is given. Its answer for a step is the
+    same live, in replay and after a resume. It reports what it sees at that step: `incidents.watch` handles
+    persistence, merging and closing, `incidents.diagnosis` causes, and `remedies` changes. Subclasses are frozen
+    dataclasses; their fields are the options, each with its unit.
     """
 
     id: ClassVar[str]
     needs: ClassVar[tuple[str, ...]]
-    """Metrics without any of which nothing can be said (alternatives joined by `|`)."""
+    """Metrics without which nothing can be checked (alternatives joined by `|`)."""
     confirm: ClassVar[int] = 3
-    """Ticks in a row a finding must stand before it opens an incident; 1 where a single look is proof."""
+    """Consecutive ticks a finding must last before it opens an incident; 1 where a single row is proof."""
     at_end: ClassVar[bool] = False
-    """Asked once, when a run or its log is over: only then is it known that nothing followed what was seen."""
+    """Checked once, when a run or its log is over: only then is it known that nothing followed."""
 
     def check(self, view: RunView) -> Finding | None:
-        """The finding as it stands at `view.step`, or None."""
+        """The finding at `view.step`, or None."""
         raise NotImplementedError
 
     def missing(self, view: RunView) -> list[str]:
@@ -36,8 +36,8 @@ class Detector:
         return [need for need in self.needs if not any(name in view for name in need.split("|"))]
 
     def held(self, found: Finding | None, view: RunView, look: Callable[[RunView], Finding | None]) -> Finding | None:
-        """The finding, as information unless it was more than that `confirm` rows ago too: for detectors whose hints
-        stand for long, or a hint would be a shorter way to a warning."""
+        """The finding, as information unless it was already more than that `confirm` rows ago. For detectors whose
+        hints last long, where a hint would otherwise be a shortcut to a warning."""
         if found is None or found.severity == "info":
             return found
         steps = view.series(str(found.evidence["metric"])).steps

@@ -1,4 +1,4 @@
-"""The page of a detector: its docstring taken apart, what it needs, its options, and how good it was when measured."""
+"""The manual page of a detector: its docstring by section, needed metrics, options, and measured quality."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from stabilizer.detectors.measured import quality
 from stabilizer.detectors.system.detector_error import DetectorError
 
 SECTIONS = ("Signature", "Why it matters", "Look-alikes", "False alarms", "Remedies", "References")
-"""What the page of a detector has, in order."""
+"""The sections of a page, in order."""
 
 
 class Paragraph(NamedTuple):
@@ -27,19 +27,19 @@ class Paragraph(NamedTuple):
 
 @dataclass(frozen=True)
 class Section:
-    """A heading and what stands under it."""
+    """A heading and the paragraphs under it."""
 
     title: str
     paragraphs: tuple[Paragraph, ...]
 
 
 def all_detectors() -> dict[str, Detector]:
-    """Every detector by its id, the one that speaks of the others' failures included."""
+    """Every detector by its id, including the one that reports failures of the others."""
     return {detector.id: detector for detector in (*DETECTORS, DetectorError())}
 
 
 def page(detector: Detector) -> dict[str, Any]:
-    """What is known of a detector: its page, what it needs, and its options with their present values."""
+    """The page of a detector: its text, what it needs, and its options with their present values."""
     text = inspect.getdoc(type(detector)) or ""
     return {
         "id": detector.id,
@@ -53,7 +53,7 @@ def page(detector: Detector) -> dict[str, Any]:
 
 
 def sections(detector: Detector) -> tuple[Section, ...]:
-    """The page in its sections, lines broken for the source joined again."""
+    """The page in its sections, with the lines of a paragraph joined."""
     found: list[tuple[str, list[Paragraph]]] = []
     for indent, text in paragraphs(inspect.getdoc(type(detector)) or "")[1:]:
         if indent == 0 and text in SECTIONS:
@@ -64,17 +64,17 @@ def sections(detector: Detector) -> tuple[Section, ...]:
 
 
 def needs_words(detector: Detector) -> str:
-    """What must be logged, in words."""
-    return ", ".join(need.replace("|", " or ") for need in detector.needs) or "nothing in particular"
+    """The metrics that must be logged, in words."""
+    return ", ".join(need.replace("|", " or ") for need in detector.needs) or "no particular metric"
 
 
 def confirm_words(detector: Detector) -> str:
-    """How long it must stand before it counts, in words."""
-    return "1 row is proof" if detector.confirm == 1 else f"it must stand for {detector.confirm} rows before it opens"
+    """How long a finding must last before it opens, in words."""
+    return "1 row is proof" if detector.confirm == 1 else f"it must last for {detector.confirm} rows before it opens"
 
 
 def paragraphs(page: str) -> list[tuple[int, str]]:
-    """(indent, text) of each paragraph: lines broken for the source are joined for the reader's own width."""
+    """(indent, text) of each paragraph, with its lines joined so that readers can wrap them to their own width."""
     found: list[tuple[int, str]] = []
     for line in page.splitlines():
         text, indent = line.strip(), len(line) - len(line.lstrip())
@@ -92,7 +92,7 @@ def option_texts(kind: type) -> dict[str, str]:
     """The docstring under each field, which Python keeps only in the source."""
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0]
-    except (OSError, SyntaxError):  # no source beside the installed program: the names and values still stand
+    except (OSError, SyntaxError):  # the source is not installed: names and values are shown without texts
         return {}
     body = tree.body if isinstance(tree, ast.ClassDef) else []
     texts = {}

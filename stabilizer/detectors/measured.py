@@ -1,4 +1,5 @@
-"""The kept figures of `bench detect`: a file in the package, so that `stabilizer detectors` can show them offline."""
+"""The stored figures of `bench detect`, in a file of the package so that `stabilizer detectors` can show them
+offline."""
 
 from __future__ import annotations
 
@@ -10,13 +11,13 @@ from typing import Any
 KEPT = Path(__file__).with_name("measured.json")
 
 DETAILS = ("faults", "worst look-alikes")
-"""Tables of a method that are long."""
+"""Long tables of a method."""
 WHOLE = ("stabilizer", "stabilizer, as other trainers log it")
-"""Those whose tables are kept."""
+"""Methods whose tables are kept."""
 
 
 def keep(result: dict[str, Any]) -> Path:
-    """Keep these figures in place of the last ones, of other methods than ours the headline alone; returns where."""
+    """Replace the stored figures, and return their path. Of methods other than ours only the headline is kept."""
     methods = {
         name: figures if name in WHOLE else {k: v for k, v in figures.items() if k not in DETAILS}
         for name, figures in result["methods"].items()
@@ -28,12 +29,12 @@ def keep(result: dict[str, Any]) -> Path:
 
 @cache
 def kept() -> dict[str, Any] | None:
-    """The kept figures, or None where nothing was ever kept."""
+    """The stored figures, or None when there are none."""
     return json.loads(KEPT.read_text(encoding="utf-8")) if KEPT.exists() else None
 
 
 def quality(id: str) -> dict[str, Any] | None:
-    """What was measured of one detector: `n` faults, `recall`, `interval`, `false rate`; None when nothing was."""
+    """Measurements of one detector: `n` faults, `recall`, `interval`, `false rate`; None when it was not measured."""
     return ((kept() or {}).get("detectors") or {}).get(id)
 
 
@@ -43,7 +44,5 @@ def in_words(id: str) -> str:
     if row is None:
         return "not measured"
     low, high = row["interval"]
-    seen = (
-        f"{row['recall']:.0%} ({100 * low:.0f}-{100 * high:.0f}) of {row['n']}" if row["n"] else "no fault made for it"
-    )
+    seen = f"{row['recall']:.0%} ({100 * low:.0f}-{100 * high:.0f}) of {row['n']}" if row["n"] else "no simulated fault"
     return f"{seen}; {row['false rate']:.2g} false"

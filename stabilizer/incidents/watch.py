@@ -1,23 +1,23 @@
-"""Opens, holds, merges and closes incidents: the only place with alert state.
+"""Opens, keeps, merges and closes incidents: the only place with alert state.
 
-Every detector is asked at every tick what it sees then. Here a finding must stand for some ticks before it opens
-(`Detector.confirm`), stays open through short gaps, is called recovering after `RECOVERING` quiet ticks and resolved
-when it was not seen for `RESOLVED` ticks. One cause gives one incident, not fifty findings. A finding belongs to an
-incident that stands when
+Every detector is asked at every tick what it sees then. A finding must last for some ticks before it opens
+(`Detector.confirm`). It stays open through short gaps, is recovering after `RECOVERING` quiet ticks and resolved when
+it was not seen for `RESOLVED` ticks. One cause gives one incident, not fifty findings. A finding belongs to an open
+incident when
 
 - its onset lies near that of a finding of the incident;
-- it can be a consequence of one (`diagnosis.graph`) and begins soon after; or at any time after one with proven damage
+- it can be a consequence of one (`diagnosis.graph`) and begins soon after, or at any time after one with proven damage
   (a critical finding) or a broken fact (a NaN, an outage): the other numbers of a ruined run are no second problem;
 - it was resolved as part of the incident not long ago: the incident is back.
 
-What only informs attracts nothing that is not near. A run's owner is warned of one new incident in `BUDGET` ticks;
-another within them, of the same failure or of one further down while the first still stands, is kept as information,
-marked `held_back`, and raised when the budget is free or it gets worse. Proof (`confirm` = 1) and critical findings are
-never held back, and a declared change frees the budget.
+An incident that is only information attracts nothing that is not near. The owner of a run gets one warning about a new
+incident in `BUDGET` ticks. Another one within them, of the same failure or of one further down while the first is still
+open, is kept as information and marked `held_back`. It is raised when the budget is free or when it gets worse. Proof
+(`confirm` = 1) and critical findings are never held back, and a declared change frees the budget.
 
-A tick is one logged row, and distances are counted in rows, so that a run logged every ten steps is judged as one
-logged at each. The watch sees nothing but the views it is shown, in the order they are shown, so a live run, its
-replay and a resumed run give the same incidents.
+A tick is one logged row, and distances are counted in rows, so a run logged every ten steps is judged like one logged
+at each. The watch sees only the views it is given, in their order, so a live run, its replay and a resumed run give the
+same incidents.
 """
 
 from __future__ import annotations
@@ -39,28 +39,28 @@ RECOVERING = 5
 RESOLVED = 20
 """Ticks after it was last seen at which it is resolved."""
 MERGE = 50
-"""Rows within which onsets belong to one incident: about what an estimated onset is uncertain by, on both sides."""
+"""Rows within which onsets belong to one incident: about the uncertainty of an estimated onset, on both sides."""
 FOLLOW = 150
-"""Rows within which what begins after a warning, and can be its consequence, is taken for it."""
+"""Rows after a warning within which its possible consequences belong to it."""
 REOPEN = 100
 """Ticks after its end within which a finding that is back belongs to its old incident."""
 BUDGET = 1000
 """Ticks in which one new incident may warn."""
 EXPLAIN_AGAIN = (10, 30)
-"""Ticks after an incident's opening at which its cause is asked for again: what else moved shows only then."""
+"""Ticks after an incident's opening at which it is explained again: what else moved shows only then."""
 TOO_SHORT = 25
-"""Rows under which a run without findings is too short to be called healthy."""
+"""Rows below which a run without findings is too short to be called healthy."""
 
 
 Explain = Callable[[Sequence[Finding], RunView], tuple[Cause, ...]]
 """The causes of an incident, the likeliest first, from its findings."""
 Advise = Callable[[Sequence[Cause], RunView, int, bool], tuple[RemedyAdvice, ...]]
-"""Remedies for causes, given the step the incident began at and whether it does harm."""
+"""Remedies for causes, given the step at which the incident began and whether it does harm."""
 
 
 @dataclass
 class Incident:
-    """One thing that went wrong: its findings, when it began, and why."""
+    """One problem: its findings, when it began, and why."""
 
     number: int
     onset_step: int
@@ -70,12 +70,12 @@ class Incident:
     opened: int = 0
     """Tick at which it opened."""
     warned: int | None = None
-    """Tick from which it was more than information; None while it is not."""
+    """Tick since which it has been more than information; None while it is not."""
 
 
 @dataclass
 class _Track:
-    """What is known of one detector's finding while it stands."""
+    """The state of one detector's finding while it is suspected or open."""
 
     detector: Detector
     finding: Finding
@@ -97,7 +97,7 @@ class _Closed:
 
 
 class Watch:
-    """Alert state of one run. `tick` with every new view; `findings` is how things stand."""
+    """Alert state of one run. Call `tick` with every new view; `findings` is the present state."""
 
     def __init__(self, explain: Explain, advise: Advise, detectors: Sequence[Detector] = DETECTORS):
         self.explain, self.advise = explain, advise
@@ -108,11 +108,11 @@ class Watch:
         self._broken: set[str] = set()
         self._tick = 0
         self._free_from = 0
-        """Warnings before this tick do not count against the budget: a change was declared since."""
+        """Warnings before this tick do not count against the budget, because a change was declared since."""
         self._baseline = 0
         self._steps: deque[int] = deque(maxlen=21)
         self._unexplained: set[int] = set()
-        """Incidents that this tick changed: each is explained once, when everyone was asked."""
+        """Incidents that changed at this tick: each is explained once, after all detectors were asked."""
 
     def tick(self, view: RunView) -> list[Finding]:
         """Ask every detector about `view`; returns findings that opened, got worse, changed state or closed."""
@@ -125,7 +125,7 @@ class Watch:
                 continue
             try:
                 result = detector.check(view)
-            except Exception as error:  # a detector that fails must not take training down: it becomes a finding
+            except Exception as error:  # a failing detector must not stop training: it becomes a finding
                 result = None
                 self._report_broken(detector, error, view, changed)
             self._advance(detector, result, view, changed)
@@ -136,14 +136,15 @@ class Watch:
         return changed
 
     def end(self, view: RunView) -> list[Finding]:
-        """Say that the run is over at `view`: now it can be told whether a failure was the last thing that happened."""
+        """Tell the watch that the run is over at `view`: only now can a failure be known to be the last thing that
+        happened."""
         changed: list[Finding] = []
         for detector in self.detectors:
             if not detector.at_end:
                 continue
             try:
                 result = detector.check(view)
-            except Exception as error:  # what ended the run must not be hidden by what failed while looking for it
+            except Exception as error:  # a failing detector must not hide what ended the run
                 self._report_broken(detector, error, view, changed)
             else:
                 self._advance(detector, result, view, changed)
@@ -151,7 +152,7 @@ class Watch:
         return changed
 
     def findings(self) -> list[Finding]:
-        """Every finding that ever opened, as it stands now, in order of incident and onset."""
+        """Every finding that ever opened, in its present state, in order of incident and onset."""
         return sorted([*(closed.finding for closed in self._closed), *self._standing()], key=_place)
 
     def active(self) -> list[Finding]:
@@ -159,11 +160,11 @@ class Watch:
         return sorted([f for f in self._standing() if f.state != "resolved"], key=_place)
 
     def _standing(self) -> list[Finding]:
-        """Findings that have opened and are tracked still, in no order."""
+        """Findings that have opened and are still tracked, in no order."""
         return [track.finding for track in self._tracks.values() if track.finding.state != "suspected"]
 
     def verdict(self, view: RunView) -> tuple[str, str | None]:
-        """(how the run stands, the worst that was ever seen) as `diagnose` reports them."""
+        """(present verdict, worst severity ever) as `diagnose` reports them."""
         ever = worst(finding.severity for finding in self.findings())
         now = worst(finding.severity for finding in self.active())
         if any(finding.severity == "critical" and finding.id in ENDINGS for finding in self.active()):
@@ -229,8 +230,8 @@ class Watch:
             self._unexplained.add(incident.number)
 
     def _is_another(self, old: Finding, result: Finding, view: RunView) -> bool:
-        """What was worth knowing for long and does harm at once is another incident: the harm did not begin back then,
-        and a rollback to before it would throw away all that was learned since."""
+        """Whether long-standing information that suddenly does harm is another incident. The harm did not begin back
+        then, and a rollback to before it would discard everything learned since."""
         worse = old.severity == "info" and result.severity == "critical" and "held_back" not in old.evidence
         return worse and (view.step - old.onset_step) / self._spacing() > FOLLOW
 
@@ -262,7 +263,7 @@ class Watch:
         self._unexplained.add(incident.number)
 
     def _incident_for(self, finding: Finding) -> Incident:
-        """The incident a finding belongs to, a new one when none will have it."""
+        """The incident that a finding belongs to; a new one when none fits."""
         for other in sorted(self._standing(), key=lambda f: f.onset_step, reverse=True):
             if self._belongs(finding, other):
                 return self.incident(other.incident)
@@ -273,7 +274,7 @@ class Watch:
         return self.incidents[-1]
 
     def _belongs(self, finding: Finding, other: Finding) -> bool:
-        """Whether a finding is part of the incident of another one that stands."""
+        """Whether a finding is part of the incident of another, open one."""
         rows = (finding.onset_step - other.onset_step) / self._spacing()
         if abs(rows) <= MERGE:
             return True
@@ -286,11 +287,11 @@ class Watch:
         return other.severity == "critical" or (rows <= FOLLOW and may_follow(finding.id, other.id))
 
     def _spacing(self) -> float:
-        """Steps between rows of late."""
+        """Usual number of steps between recent rows."""
         gaps = sorted(b - a for a, b in zip(self._steps, list(self._steps)[1:], strict=False) if b > a)
         return gaps[len(gaps) // 2] if gaps else 1
 
-    # --- how often a run's owner is warned --------------------------------------------------------------------------
+    # --- how often the owner of a run is warned ---------------------------------------------------------------------
 
     def _within_budget(self, track: _Track, finding: Finding, incident: Incident) -> Finding:
         """The finding, as information when its incident would be one warning too many."""
@@ -301,13 +302,13 @@ class Watch:
             incident.warned = self._tick
             return finding
         severity: Severity = "info"
-        words = f"{finding.summary} (a warning, held back beside incident {before.number})"
+        words = f"{finding.summary} (a warning, held back because of incident {before.number})"
         return replace(finding, severity=severity, summary=words, evidence={**finding.evidence, "held_back": "warn"})
 
     def _spent_on(self, finding: Finding) -> Incident | None:
-        """The incident that used up the budget: it warned of late, of the same failure or of one that still stands.
+        """The incident that used up the budget: it warned recently, about the same failure or one that is still open.
 
-        What sits further up than all that stands is no consequence of it and graver than a wait is worth.
+        A finding upstream of everything open is no consequence of it, and too severe to wait.
         """
         above = {other.incident for other in self._standing() if may_follow(finding.id, other.id)}
         since = max(self._tick - BUDGET, self._free_from)
@@ -318,38 +319,41 @@ class Watch:
         return None
 
     def _untreated(self, incident: Incident, view: RunView) -> bool:
-        """Nothing was done about it, so what is seen now is still its own course."""
+        """Whether nothing was done about it, so that what is seen now is still its own effect."""
         members = [t.finding for t in self._tracks.values() if t.finding.incident == incident.number]
         return any(f.state == "open" and f.attempt == view.attempt for f in members)
 
     def _explain_all(self, view: RunView, changed: list[Finding]) -> None:
-        numbers, self._unexplained = sorted(self._unexplained), set()  # one that can't be is no trouble of later ticks
+        numbers, self._unexplained = (
+            sorted(self._unexplained),
+            set(),
+        )  # an incident that can't be explained must not affect later ticks
         for number in numbers:
             self._explain(self.incident(number), view, changed)
 
     def _explain(self, incident: Incident, view: RunView, changed: list[Finding]) -> None:
-        """Causes and advice belong to the incident: all its standing findings carry the newest."""
+        """Explain an incident: all its open findings carry the newest causes and advice."""
         members = [track for track in self._tracks.values() if track.finding.incident == incident.number]
         if not members:
             return
         found = self.explain([track.finding for track in members], view)
         begun_again = all(track.opened > incident.opened for track in members)
         if not (begun_again and incident.causes and found[0].id == "undetermined"):
-            incident.causes = found  # what was told of an incident is not forgotten because it came back in part
+            incident.causes = found  # a known cause is kept when only part of the incident came back
         harm = any(track.finding.severity != "info" for track in members)
         incident.remedies = self.advise(incident.causes, view, incident.onset_step, harm)
         for track in members:
-            told = track.finding
-            track.finding = replace(told, causes=incident.causes, remedies=incident.remedies)
-            if told in changed:
-                changed[changed.index(told)] = track.finding
-            elif told.causes != incident.causes:  # whoever keeps a record must hear of it, or a replay would differ
+            before = track.finding
+            track.finding = replace(before, causes=incident.causes, remedies=incident.remedies)
+            if before in changed:
+                changed[changed.index(before)] = track.finding
+            elif before.causes != incident.causes:  # the record must include the change, or a replay would differ
                 changed.append(track.finding)
 
     # --- what is declared or broken ---------------------------------------------------------------------------------
 
     def _heed_events(self, view: RunView, changed: list[Finding]) -> None:
-        """A declared change gives a new normal, so what was warned of before it is no reason to keep quiet now."""
+        """A declared change starts a new normal, so earlier warnings no longer hold back new ones."""
         start = view.baseline_start()
         if start != self._baseline:
             self._baseline, self._free_from = start, self._tick
@@ -386,12 +390,13 @@ class Watch:
 
 
 def _place(finding: Finding) -> tuple[int, int, str]:
-    """Where a finding stands among others."""
+    """The place of a finding among others."""
     return finding.incident, finding.onset_step, finding.id
 
 
 def _blind(finding: Finding, view: RunView) -> bool:
-    """The finding's metric is not a number now: its detector is silent because it can't see, not because all's well."""
+    """Whether the finding's metric is not finite now: its detector is silent because it cannot see, not because all
+    is well."""
     metric = finding.evidence.get("metric")
     latest = view.latest(metric) if isinstance(metric, str) else None
     return latest is not None and not math.isfinite(latest) and finding.state != "suspected"

@@ -1,1 +1,1 @@
-"""What detectors ask of a series: how far it departed, since when, and what the reward did."""
+"""What detectors ask about a series: how far it departed, since when, and how the reward responded."""

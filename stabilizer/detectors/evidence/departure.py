@@ -1,11 +1,12 @@
-"""How far a metric is from where its own past would have it: the two questions most detectors are made of.
+"""How far a metric is from where its own past predicts it: the two questions that most detectors are built on.
 
-`departure` asks whether a metric has left its course: its newest rows against a lagged reference window, whatever lies
-between "as it was" and "as it was going" being allowed, so that neither a trend that goes on nor one that ends or turns
-is news. `drift` asks whether it is far from where the run began: a frozen baseline, because a moving one would follow a
-slow decline. Both speak on a scale where a difference means the same everywhere (log for positive metrics, arcsine for
-shares), both need the change to be beyond the noise, and neither judges: what is material, and whether it does harm,
-is the detector's to say.
+`departure` asks whether a metric has left its trend: it compares the newest rows with a lagged reference window.
+Anything between the level of the window and its continued slope is allowed, so neither a trend that continues nor one
+that ends is news. `drift` asks whether a metric is far from where the run began: a frozen baseline, because a moving
+one would follow a slow decline.
+
+Both use a scale on which a difference means the same everywhere (log for positive metrics, arcsine for shares). Both
+need the change to exceed the noise. Neither judges: the detector decides what is material and whether it does harm.
 """
 
 from __future__ import annotations
@@ -35,18 +36,19 @@ from stabilizer.detectors.evidence.progress import LEVEL, level
 from stabilizer.runs.history import RunView, Series
 
 REFRESH = 10
-"""Rows for which one reference serves: it is a hundred rows long, and computing it is the cost of the signal."""
+"""Rows for which one reference is used: it is a hundred rows long, and computing it is the main cost of the signal."""
 SUSPICION = 10.0
-"""Accumulated standard deviations from which the reference stays as it was: a slow shift must not become its own."""
+"""Accumulated standard deviations from which the reference is frozen, so that a slow shift does not become its own
+reference."""
 HOLD = 200
-"""Rows after which a shift that stays is the new normal."""
+"""Rows after which a lasting shift is the new normal."""
 FLOOR = 0.05
-"""Smallest noise believed on the log or arcsine scale: a series that was constant by luck is not infinitely sure."""
+"""Smallest noise assumed on the log or arcsine scale: a series that was constant by chance has some noise."""
 CLEAR = 4.0
 """Standard errors that a drift must exceed."""
 _Z_LEAST, _Z_MOST = -4.0, 6.0
 _CAP = 40.0
-"""Most that is accumulated: a shift that was plain outlasts a few rows that are as before."""
+"""Most that is accumulated: a clear shift outlasts a few rows that are as before."""
 _TINY = 1e-12
 
 
@@ -54,11 +56,11 @@ _SCALES = {
     "positive": lambda value: math.log(max(value, _TINY)),
     "fraction": lambda value: math.asin(math.sqrt(min(max(value, 0.0), 1.0))),
 }
-"""`scaled`, of one value."""
+"""`scaled` for one value."""
 
 
 def scaled(values: np.ndarray, kind: str) -> np.ndarray:
-    """Values on the scale of their kind: log of positive ones, arcsine root of shares, others as they are."""
+    """Values on the scale of their kind: log of positive ones, arcsine root of shares, others unchanged."""
     if kind == "positive":
         return np.log(np.maximum(values, _TINY))
     return np.arcsin(np.sqrt(np.clip(values, 0.0, 1.0))) if kind == "fraction" else values
@@ -72,26 +74,26 @@ def unscaled(value: float, kind: str) -> float:
 
 
 class Departure(NamedTuple):
-    """A metric has left its course, upward or downward, and has not come back."""
+    """A metric has left its trend, upward or downward, and has not come back."""
 
     now: float
     """Median of the newest 5 rows, in the metric's unit."""
     expected: float
-    """What the rows before the onset made expect for now, in the metric's unit."""
+    """What the rows before the onset predict for now, in the metric's unit."""
     onset_step: int
     rows: int
     """Rows since the onset."""
 
     @property
     def ratio(self) -> float:
-        """How many times the expected value; infinite from zero."""
+        """Ratio to the expected value; infinite from zero."""
         return self.now / self.expected if self.expected else np.inf
 
 
 def departure(view: RunView, name: str, *, up: bool) -> Departure | None:
-    """The standing departure of a metric in one direction, or None. Needs about 40 rows since the last declared event.
+    """The present departure of a metric in one direction, or None. Needs about 40 rows since the last declared event.
 
-    A row is a measurement, so a metric on a slow clock needs longer. Non-finite values are passed over.
+    A row is a measurement, so a metric that is logged less often needs longer. Non-finite values are skipped.
     """
     if not _known(view, name):
         return None
@@ -109,7 +111,7 @@ def departure(view: RunView, name: str, *, up: bool) -> Departure | None:
 
 
 def _known(view: RunView, name: str) -> bool:
-    """Whether there are rows enough since the last declared event for a metric to have a course: a cheap look."""
+    """Whether there are enough rows since the last declared event for a metric to have a trend: a cheap check."""
     return view.rows(name) > MINIMUM + LAG
 
 
@@ -164,21 +166,22 @@ def _advance(
 
 
 def _summed(sum_: float, z: float) -> float:
-    """A CUSUM and one more row. Branches, for this is asked twice per row of every metric, and mostly ends at 0."""
+    """A CUSUM with one more row. Written with branches, because it runs twice per row of every metric and mostly
+    ends at 0."""
     z = _Z_LEAST if z < _Z_LEAST else _Z_MOST if z > _Z_MOST else z
     sum_ = sum_ + z - CUSUM_SLACK
     return 0.0 if sum_ < 0.0 else _CAP if sum_ > _CAP else sum_
 
 
 def _reference(values: np.ndarray, kind: str) -> tuple[float, float, float]:
-    """(level, slope a row, noise) of a window; NaN when it holds too little."""
+    """(level, slope per row, noise) of a window; NaN when it holds too few values."""
     values = finite(values)
     count = len(values)
     if count < MINIMUM:
         return math.nan, 0.0, 0.0
     values = scaled(values, kind)
     middle, spread = median_scale(values)
-    # a mean, for shares of a few groups are lumpy
+    # a mean, because shares of a few groups are lumpy
     pulled = np.minimum(np.maximum(values, middle - 4 * spread), middle + 4 * spread)
     centre = mean(pulled)
     rows, power = centred_rows(count)
@@ -199,14 +202,14 @@ class Drift(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """How many times the start; infinite from zero."""
+        """Ratio to the start; infinite from zero."""
         return self.now / self.start if self.start else np.inf
 
 
 def drift(view: RunView, name: str, *, start_rows: int = 20, now_rows: int = 10) -> Drift | None:
-    """The level of the first rows against that of the newest; None with fewer than 5 rows of either.
+    """The level of the newest rows against that of the first; None with fewer than 5 rows of either.
 
-    A young run gives a third of its rows as the start, so a short log can still be judged, with the noise it has.
+    A young run uses a third of its rows as the start, so a short log can still be judged, with its noise.
     """
     series = view.series(name)
     first = int(series.steps.searchsorted(view.baseline_start()))
@@ -226,7 +229,7 @@ def drift(view: RunView, name: str, *, start_rows: int = 20, now_rows: int = 10)
 
 
 def change_step(series: Series, kind: str = "real") -> int:
-    """The step from which the newest 500 rows are best told apart from those before: where a slow change began."""
+    """The step that best separates the newest 500 rows from those before it: where a slow change began."""
     recent = series.last(500).finite()
     count = len(recent)
     if count < 4:

@@ -1,7 +1,7 @@
-"""What ended a run: the failure after which nothing was trained any more, where there is one.
+"""What ended a run: the failure after which nothing was trained, if there is one.
 
-Only the end of a log can tell. An exception that a reward function survives, or a crash after which a scheduler
-restarted the job, is followed by rows; what stands at the last row of the newest attempt is what stopped it.
+Only the end of a log can show it. An exception that a reward function survives, or a crash after which a scheduler
+restarted the job, is followed by rows. A failure at the last row of the newest attempt is what stopped it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from stabilizer.core.records import Event
 from stabilizer.runs.history import RunView
 
 CONSEQUENCES = ("ChildFailedError", "RayTaskError", "SIGTERM", "collective operation timeout", "ActorDied")
-"""What other processes say of a failure that was somewhere else."""
+"""What other processes print about a failure elsewhere."""
 
 
 class Ending(NamedTuple):
@@ -22,14 +22,14 @@ class Ending(NamedTuple):
     kind: str
     message: str
     where: str
-    """File and line of the log, and of the code where a traceback says."""
+    """File and line of the log, and of the code where a traceback shows it."""
     event: Event
     harmless: str
-    """Why it is no crash: all steps were done, or somebody stopped it. "" when it is one."""
+    """Why it is no crash: all steps were done, or somebody stopped it. "" for a crash."""
 
 
 def ending(view: RunView) -> Ending | None:
-    """The failure after which no row came, the likeliest of several; None for a run that has none."""
+    """The failure after which no row came, the most likely of several; None for a run without one."""
     return view.once(_ending)
 
 

@@ -1,14 +1,14 @@
-"""Where a run is heading: what its reward tends to, whether the steps left are worth spending, what will break when.
+"""Where a run is heading: the limit of its reward, whether the remaining steps are worth it, and what will break when.
 
-Pure: numbers in, numbers with intervals out, None where there is nothing to say. Two questions:
+Pure functions: numbers in, numbers with intervals out, None where nothing can be said. There are two questions.
 
-`asymptote` fits saturating curves to the reward, sigmoids in the logarithm of the step (ScaleRL, arXiv 2510.13786) and
-exponentials, and takes the profile of the fit as the interval: every curve that the data can't tell from the best one
-counts. A curve whose bend has not been seen has no asymptote, and then none is given.
+`asymptote` fits saturating curves to the reward: sigmoids in the logarithm of the step (ScaleRL, arXiv 2510.13786) and
+exponentials. The interval is the profile of the fit: every curve that the data cannot tell from the best one counts. A
+curve whose bend has not been seen yet gets no asymptote.
 
-`crossing` extrapolates a trend to a level at which it does harm. Whether it grows by steps or by factors is decided by
-which of the two predicts the newest fifth better from the rest, and where that does not tell them apart, the interval
-is that of both: where the band of the line, widened for autocorrelation, reaches the level.
+`crossing` extrapolates a trend to a level at which it does harm. The choice between linear and exponential growth
+depends on which predicts the newest fifth better from the rest. Where that does not decide, the interval covers both:
+where the band of the line, widened for autocorrelation, reaches the level.
 """
 
 from __future__ import annotations
@@ -24,17 +24,18 @@ from stabilizer.detectors.evidence.progress import progress
 from stabilizer.runs.history import RunView
 
 BAND = 2.3
-"""Standard errors on either side of a 90 % interval: more than the 1.645 of a known noise, which is estimated here."""
+"""Standard errors on either side of a 90 % interval: more than the 1.645 of a known noise, because the noise is
+estimated."""
 BINS = 80
-"""Rows a curve is averaged into before fitting."""
+"""Points a curve is averaged to before fitting."""
 CURVE_ROWS = 40
-"""Rows a curve needs before anything is fitted."""
+"""Rows that a fit needs."""
 TREND_ROWS = 60
-"""Newest rows a trend is taken from."""
+"""Newest rows that define a trend."""
 MODEL = 0.01
 """Share of the whole rise by which the true curve may differ from any of ours (root mean square)."""
 WORTH = 0.05
-"""Share of the whole rise that the steps left must promise to be worth spending."""
+"""Share of the whole rise that the remaining steps must promise to be worth it."""
 
 
 CLEARLY = 2.0
@@ -52,7 +53,7 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Asymptote:
-    """What a curve tends to, in the metric's unit."""
+    """The limit of a curve, in the metric's unit."""
 
     start: float
     now: float
@@ -60,7 +61,7 @@ class Asymptote:
     level: float
     interval: Interval
     ahead: int
-    """Steps left that `gain` is for; 0 when nobody said how long the run is to be."""
+    """Remaining steps that `gain` is for; 0 when the planned length is unknown."""
     gain: float
     gain_interval: Interval
 
@@ -77,7 +78,7 @@ class Asymptote:
 
 @dataclass(frozen=True, slots=True)
 class Crossing:
-    """When a metric will be at a level that does harm, if it goes on as it has been going."""
+    """When a metric will reach a harmful level if its trend continues."""
 
     metric: str
     model: Model
@@ -91,19 +92,19 @@ class Crossing:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What there is to say of a run's future."""
+    """The outlook of a run."""
 
     metric: str
     asymptote: Asymptote | None
     worth: Literal["yes", "no", "open"] | None
-    """Whether the steps left are worth spending; None when it is not known how many there are, or what they tend to."""
+    """Whether the remaining steps are worth it; None when their number or the limit is unknown."""
     crossings: tuple[Crossing, ...]
     lines: tuple[str, ...]
-    """The same in words, a sentence each."""
+    """The same in words, one sentence each."""
 
 
 def forecast(view: RunView) -> Forecast | None:
-    """The outlook at the view's step, or None when there is nothing to say."""
+    """The outlook at the view's step, or None when nothing can be said."""
     reward = progress(view)
     if reward is None:
         return None
@@ -120,7 +121,7 @@ def forecast(view: RunView) -> Forecast | None:
     return Forecast(reward.metric, curve, worth, crossings, tuple(lines)) if lines else None
 
 
-# --- what a curve tends to -------------------------------------------------------------------------------------------
+# --- the limit of a curve --------------------------------------------------------------------------------------------
 
 
 def asymptote(steps: np.ndarray, values: np.ndarray, ahead: int = 0) -> Asymptote | None:
@@ -139,7 +140,7 @@ def asymptote(steps: np.ndarray, values: np.ndarray, ahead: int = 0) -> Asymptot
     level = fits.interval(np.ones(len(ends)), with_base=True)
     more = ends[:, 2] - ends[:, 1]
     gain = fits.interval(more, with_base=False)
-    promised = max(0.0, gain.low - MODEL * float(fits.rise[fits.best]))  # no less than what the curves are good for
+    promised = max(0.0, gain.low - MODEL * float(fits.rise[fits.best]))  # reduced by the error of the models
     error = math.sqrt(5 * fits.variance / len(x))
     if now - start < 4 * error or level.high - now > 3 * (now - start):
         return None
@@ -150,7 +151,7 @@ def asymptote(steps: np.ndarray, values: np.ndarray, ahead: int = 0) -> Asymptot
 
 @dataclass(frozen=True)
 class _Fits:
-    """Every shape fitted to the data, and which of them the data can't tell from the best."""
+    """Every shape fitted to the data, and which of them the data cannot tell from the best."""
 
     base: np.ndarray
     rise: np.ndarray
@@ -164,7 +165,7 @@ class _Fits:
     like: np.ndarray
 
     def interval(self, heights: np.ndarray, *, with_base: bool) -> Interval:
-        """Where base (or 0) + rise x height lies for all those shapes."""
+        """The range of base (or 0) + rise x height over all those shapes."""
         heights, rise_error = heights[self.like], np.sqrt(self.variance / self.power)
         middle = self.rise[self.like] * heights + (self.base[self.like] if with_base else 0.0)
         distance = heights - self.mean if with_base else heights
@@ -186,8 +187,8 @@ def _fit(shapes: np.ndarray, y: np.ndarray) -> _Fits | None:
         return None
     noise = median_scale(np.diff(y))[1] / math.sqrt(2)
     variance = max(loss[best] / max(len(y) - 4, 1), noise * noise, 1e-18) * min(_widening(residuals[best]), 1e6) ** 2
-    # Curves the data can't tell from the best: their loss is within what one free number may gain by chance, and within
-    # what no curve of three numbers can be trusted for.
+    # Curves that the data can't tell from the best: the difference in loss is within the chance gain of one parameter
+    # plus the error of a three-parameter model.
     allowed = loss[best] + BAND**2 * variance + len(y) * (MODEL * rise[best]) ** 2
     like = np.flatnonzero(loss <= allowed)
     slack = np.sqrt((allowed - loss[like]) / variance)
@@ -201,7 +202,8 @@ def _binned(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _shapes(x: np.ndarray) -> np.ndarray:
-    """Curves that rise from 0 towards 1, one a row: sigmoids of the step's logarithm, of the step, and exponentials."""
+    """Curves that rise from 0 towards 1, one per row: sigmoids of the step's logarithm, of the step, and
+    exponentials."""
     middle, power = _grid(np.geomspace(0.02, 3, 50), np.geomspace(0.7, 12, 20))
     centre, width = _grid(np.linspace(-0.5, 1.5, 41), np.geomspace(0.02, 0.6, 16))
     times = np.geomspace(0.02, 3, 60)[:, None]
@@ -228,7 +230,7 @@ def _worth(curve: Asymptote) -> Literal["yes", "no", "open"]:
 
 
 def crossing(name: str, steps: np.ndarray, values: np.ndarray, level: float) -> Crossing | None:
-    """When the newest trend reaches `level`; None when there is no trend towards it, or it is there already."""
+    """When the newest trend reaches `level`; None when there is no trend towards it, or it is already there."""
     keep = np.isfinite(values)
     steps, values = steps[keep][-TREND_ROWS:].astype(float), values[keep][-TREND_ROWS:]
     if len(values) < TREND_ROWS // 2:
@@ -261,7 +263,7 @@ def _reaches(
 
 
 class _Line(NamedTuple):
-    """A line through points with what is known of its error."""
+    """A line through points with its errors."""
 
     centre: float
     height: float
@@ -302,7 +304,7 @@ def _widening(residuals: np.ndarray) -> float:
 def _models(steps: np.ndarray, values: np.ndarray) -> tuple[Model, ...]:
     """Linear and exponential growth, fitted to the older four fifths: the one nearer to the newest fifth first.
 
-    The other is left out when it is clearly further off.
+    The other is left out when it predicts clearly worse.
     """
     cut = len(values) * 4 // 5
     straight = _line(steps[:cut], values[:cut])
@@ -315,7 +317,8 @@ def _models(steps: np.ndarray, values: np.ndarray) -> tuple[Model, ...]:
 
 
 def _crossings(view: RunView, peak: int) -> tuple[Crossing, ...]:
-    """Entropy on its way to collapse, KL and gradient norm on theirs to explosion, while the reward does not rise."""
+    """Entropy on its way to collapse, KL and gradient norm on their way to explosion, while the reward does not
+    rise."""
     found = []
     for name, factor, least in (
         ("policy/entropy", 0.25, 0.0),
@@ -336,25 +339,25 @@ def _crossings(view: RunView, peak: int) -> tuple[Crossing, ...]:
 
 
 def _curve_words(name: str, curve: Asymptote, worth: str | None, shares: bool) -> str:
-    """`shares`: all that was seen lies between 0 and 1."""
+    """`shares`: all observed values lie between 0 and 1."""
     low, high = curve.interval
-    text = f"{name} tends to {curve.level:.3g} (90 % interval {low:.3g} to {high:.3g})"
-    text += ", or to 1 where that is the most it can be" if shares and curve.level > 1 else ""
+    text = f"{name} is approaching {curve.level:.3g} (90 % interval {low:.3g} to {high:.3g})"
+    text += ", or 1 if that is its maximum" if shares and curve.level > 1 else ""
     least = min(max(curve.reached_at_least, 0.0), 1.0)
-    text += f"; at least {math.floor(100 * least)} % of the way is done" if least >= 0.5 else ""
+    text += f"; it has covered at least {math.floor(100 * least)} % of the way" if least >= 0.5 else ""
     if not curve.ahead:
         return text
     gain_low, gain_high = curve.gain_interval
-    text += (
-        f"; the {curve.ahead:,} steps left are expected to gain {curve.gain:+.2g} ({gain_low:.2g} to {gain_high:.2g})"
-    )
-    verdict = {"no": ": not worth spending as things stand", "yes": ": worth spending", "open": ""}[worth or "open"]
+    text += f"; the remaining {curve.ahead:,} steps should gain {curve.gain:+.2g} ({gain_low:.2g} to {gain_high:.2g})"
+    verdict = {"no": " and are not worth running as things are", "yes": " and are worth running", "open": ""}[
+        worth or "open"
+    ]
     return text + verdict
 
 
 def _crossing_words(hit: Crossing) -> str:
     until = f"{hit.latest:,}" if hit.latest is not None else "never"
     return (
-        f"{hit.metric} is {hit.now:.3g} and, going on like this ({hit.model} trend), will be at {hit.level:.3g} around"
-        f" step {hit.step:,} (90 % interval {hit.earliest:,} to {until})"
+        f"{hit.metric} is {hit.now:.3g} and, if its {hit.model} trend continues, will reach {hit.level:.3g} around step"
+        f" {hit.step:,} (90 % interval {hit.earliest:,} to {until})"
     )

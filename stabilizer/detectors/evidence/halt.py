@@ -1,9 +1,9 @@
-"""Whether growth came to a halt: a curve that bends of its own, and stops, against the same curve that goes on.
+"""Whether growth stopped: a curve that bends naturally and then stops, against the same curve that continues.
 
 A test of one slope against another needs hundreds of noisy rows on both sides. Two whole curves differ sooner: one that
-saturates as e^-x towards whatever it tends to, and one that follows it up to some row and stands from there on. The
-second contains the first, so a run that merely saturates, however early, is explained as well without a halt. The clock
-of both is the learning that was asked for (the sum of learning rates), so that a schedule is no halt.
+saturates as e^-x towards its limit, and one that follows it up to some row and stays flat from there. The second
+contains the first, so a run that merely saturates, however early, is explained as well without a halt. Both use the
+amount of learning as their clock (the sum of learning rates), so a schedule is no halt.
 """
 
 from __future__ import annotations
@@ -18,27 +18,28 @@ from stabilizer.core.stats import Trend, inflation, mean, step_noise
 from stabilizer.runs.history import RunView, Series
 
 LEAST_ROWS = 60
-"""Rows under which nothing is said."""
+"""Rows below which nothing is reported."""
 POINTS = 120
-"""Points of equal learning a run is averaged to."""
+"""Points of equal learning that a run is averaged to."""
 LONGEST = 5000
 """Rows looked back on, so that a row costs no more at the end of a long run than at its beginning."""
 CERTAIN = 8.0
-"""Times the squared noise by which a halt must explain the run better: the best of many, looked for again and again."""
+"""Multiple of the squared noise by which a halt must explain the run better: it is the best of many, tested
+repeatedly."""
 KEPT = 0.35
-"""Share of what the curve would have gained since that the run, for sure, has not."""
+"""Share of the gain that the curve would have made since, which the run has clearly not made."""
 AGAIN = 0.3
-"""Share of the rise that, to be gained again over as long as the run has had, would be worth going on for."""
+"""Share of the rise that would justify continuing if the run gained it again over as many rows as it has had."""
 STEPPED = 2.0
-"""Times the squared noise by which a curve that goes on after one sudden fall may explain the run better: harder data
-that nobody declared look like a halt until what was lost is made good."""
+"""Multiple of the squared noise by which a curve that continues after one sudden fall may explain the run better.
+Undeclared harder data look like a halt until the loss is made good."""
 PLAIN = 2.5
-"""Standard errors between the newest two eighths of the run from which it moves for all to see."""
+"""Standard errors between the newest two eighths of the run from which it clearly moves."""
 ONE_SIDED = 1.645
 
 
 class Halt(NamedTuple):
-    """Rows since growth stopped, the first of their steps, and what they changed by."""
+    """Rows since growth stopped, the first of their steps, and their change."""
 
     rows: int
     onset_step: int
@@ -46,7 +47,7 @@ class Halt(NamedTuple):
 
 
 def halt(view: RunView, series: Series, least_steps: int) -> Halt | None:
-    """The halt that explains the run, where one does for sure and it has lasted for `least_steps`."""
+    """The halt that explains the run, if one clearly does and has lasted for `least_steps`."""
     recent = series.between(view.baseline_start(), view.step).last(LONGEST).finite()
     count = len(recent)
     if count < LEAST_ROWS or recent.steps[-1] - recent.steps[0] < 2 * least_steps:
@@ -58,7 +59,7 @@ def halt(view: RunView, series: Series, least_steps: int) -> Halt | None:
     if not now > mean(values[:eighth]):
         return None
     if now - mean(before) > PLAIN * step_noise(values[-2 * eighth :]) * math.sqrt(2 / eighth):
-        return None  # plainly moving: no need of a curve
+        return None  # clearly moving: no curve is needed
     clock = _clock(view, recent)
     points = min(POINTS, count // 2) // 10 * 10
     edges = np.interp(np.linspace(0, 1, points + 1), clock, np.arange(count + 1))
@@ -73,7 +74,7 @@ def halt(view: RunView, series: Series, least_steps: int) -> Halt | None:
         return None
     better = rise * rise - goes_on * goes_on
     if better < CERTAIN * (total - rise * rise) / (points - 4):
-        return None  # not even if the noise had no memory
+        return None  # not even for noise without autocorrelation
     curve, at = which[best]
     row = min(int(edges[at]), count - 1)
     if recent.steps[-1] - recent.steps[row] < least_steps:
@@ -100,7 +101,7 @@ def halt(view: RunView, series: Series, least_steps: int) -> Halt | None:
 
 
 def _clock(view: RunView, recent: Series) -> np.ndarray:
-    """Share of all learning that was asked for before each row, and 1 at the end."""
+    """Share of all learning before each row, and 1 at the end."""
     rates = view.series("optim/lr").between(int(recent.steps[0]), view.step).finite()
     pace = np.ones(len(recent))
     if len(rates) > 1 and float(rates.values.min()) >= 0 and float(rates.values.max()) > 0:
@@ -110,7 +111,7 @@ def _clock(view: RunView, recent: Series) -> np.ndarray:
 
 
 def _curves(points: int) -> list[np.ndarray]:
-    """Ways to learn: what saturates from some start on, and what begins slowly before it saturates."""
+    """Shapes of learning curves: saturating from some start, and starting slowly before saturating."""
     share = (np.arange(points) + 0.5) / points
     times = (0.03, 0.06, 0.1, 0.15, 0.2, 0.27, 0.35, 0.5, 0.7, 1.0, 1.5, 3.0)
     curves = [
@@ -122,7 +123,8 @@ def _curves(points: int) -> list[np.ndarray]:
 
 @lru_cache(maxsize=16)
 def _shapes(points: int) -> tuple[np.ndarray, np.ndarray, list[tuple[np.ndarray, int]]]:
-    """Curves that go on, the same stopped at some point, all centred and of length 1, and what the latter are."""
+    """Curves that continue, the same stopped at some point, all centred and of length 1, and the description of the
+    latter."""
     curves = _curves(points)
     halts = sorted(set(np.linspace(0.1 * points, 0.9 * points, 17).astype(int).tolist()))
     which = [(curve, at) for curve in curves for at in halts if curve[at] > curve[0]]
@@ -131,14 +133,14 @@ def _shapes(points: int) -> tuple[np.ndarray, np.ndarray, list[tuple[np.ndarray,
 
 
 def _stepped(points: int, shapes: np.ndarray, y: np.ndarray) -> float:
-    """How much of the run is explained by a curve that goes on, but for one sudden fall."""
+    """How much of the run is explained by a curve that continues after one sudden fall."""
     along, fell = shapes.dot(y), np.minimum(_falls(points).dot(y), 0.0)
     return float((along[:, None] ** 2 + fell**2).max())
 
 
 @lru_cache(maxsize=16)
 def _falls(points: int) -> np.ndarray:
-    """For each curve that goes on and each point, a step upward there, as far as the curve does not explain it."""
+    """For each continuing curve and each point, a step upward there, as far as the curve does not explain it."""
     going = _shapes(points)[0]
     steps = (np.arange(points) >= np.linspace(0.15 * points, 0.95 * points, 33).astype(int)[:, None]).astype(float)
     steps -= steps.mean(1, keepdims=True)

@@ -1,7 +1,7 @@
-"""How the reward is doing: the question behind every look-alike.
+"""How the reward is doing: the question that separates every failure from its look-alikes.
 
-Entropy that falls while the reward rises is convergence, KL that grows while the reward rises is learning, a solved
-task is not a plateau. So every detector asks here first, and all get the same answer.
+Entropy that falls while the reward rises is convergence, KL that grows while the reward rises is learning, and a solved
+task is no plateau. So every detector asks here first, and all get the same answer.
 """
 
 from __future__ import annotations
@@ -33,51 +33,51 @@ RECENT = 30
 LEVEL = 5
 """Rows in a level (a median)."""
 EARLY = 20
-"""First rows whose noise stays a yardstick."""
+"""First rows, whose noise stays a yardstick."""
 MINIMUM = 5
-"""Rows a level needs before it counts as the best or the start."""
+"""Rows that a level needs before it counts as the best or the start."""
 SLOW = (20, 60)
 """Rows in the slow levels (means), for falls that are small beside the noise of a row."""
 IDLE = (20, 500)
-"""Rows that the newer half of a run must have to be called idle, and those of the run that count at most."""
+"""Rows that the newer half of a run needs to be called idle, and most rows of the run that count."""
 MEMORY = 2000
-"""Rows looked back on for when a fall began."""
+"""Rows looked back on for the start of a fall."""
 LEVEL_SHARE = 0.56
 """Noise of a median of 5 independent rows, in noise of a row."""
 CLEAR = 5.5
-"""Standard deviations of a level by which a fall from its best is beyond doubt: the best of many is high by luck."""
+"""Standard deviations of a level by which a fall from its best is beyond doubt: the best of many is high by chance."""
 LOST = (0.3, 0.25, 0.25)
-"""Share of all the ground ever covered that a fall must lose, in a level and in the slow levels."""
+"""Share of the whole range ever covered that a fall must lose, in a level and in the slow levels."""
 SMALL = 0.2
 """Deviations of single rewards by which a difference of two levels is small (Cohen's convention for effects)."""
 SOLVED = 0.95
 """Share of completions solved above which a task counts as solved."""
 SILENT = 0.8
-"""Share of groups without any spread from which answers count as paid alike."""
+"""Share of groups without any spread from which answers count as equally rewarded."""
 GONE = 0.4
-"""Share of the first spread of rewards under which answers are paid alike, unless rows differ as they did ..."""
+"""Share of the initial spread of rewards under which answers are equally rewarded, unless rows still differ ..."""
 KEPT = 0.7
-"""... by this share of what they did at first."""
+"""... by this share of their initial difference."""
 ALIKE = 0.6
-"""Share of the first spread, and of what rows differed by at first, that is enough where both came down to it."""
+"""Share of the initial spread, and of the initial difference between rows, that is enough where both fell to it."""
 ALONE = 0.5
-"""The same for what rows differ by alone, where nobody logs a spread."""
+"""The same for the difference between rows alone, where no spread is logged."""
 TOP = (0.35, 0.6)
 """Share of the newest rows at the very best from which a reward that is near it on average, or any, is at its top."""
 NEAR_BEST = 0.7
-"""Share of the best row ever that a component for right answers has at least, on a task that is solved."""
+"""Share of its best row that a component for correct answers has at least, on a solved task."""
 TAIL = 0.5
-"""Height above the middle, in depths below it, of a reward that strays to one side alone: normal noise has 1.4."""
+"""Height above the middle, in depths below it, of a reward that strays to one side only: normal noise has 1.4."""
 CEILING = 0.9
-"""Share above which so little is left that a reward standing there has arrived, not stuck."""
+"""Share above which so little is left that a constant reward has arrived rather than got stuck."""
 WITNESSES = 2
-"""Rows in which every answer was paid the best reward ever seen, for that to be the most there is to be had."""
+"""Rows in which every answer got the best reward ever seen, for that to be the maximum."""
 
 _is_right = lru_cache(maxsize=1024)(means_right)
 
 
 class _Once:
-    """An attribute worked out when it is first asked for: `cached_property` without its lock, which costs more."""
+    """An attribute computed on first use: `cached_property` without its lock, which costs more."""
 
     def __init__(self, work: Callable[[Any], Any]):
         self._work = work
@@ -89,7 +89,7 @@ class _Once:
 
 
 class Progress:
-    """What can be said of the reward at a step; what takes arithmetic is worked out when it is first asked for."""
+    """The state of the reward at a step; whatever needs arithmetic is computed on first use."""
 
     def __init__(self, view: RunView, name: str, series: Series, levels: np.ndarray):
         self._view = view
@@ -110,23 +110,23 @@ class Progress:
 
     @_Once
     def noise(self) -> float:
-        """Noise of a row as it was before a fall; the rows since must not widen the yardstick they are measured by."""
+        """Noise of a row before a fall; the rows since must not widen the yardstick they are measured by."""
         reach = max(self.best - self.lowest, abs(self.best) * 0.05)
         fell = _after_last(self._levels[:, 1], self.best - 0.15 * reach)
-        fell -= LEVEL // 2 if fell < len(self._levels) else 0  # a median is high while its newest two rows are low
+        fell -= LEVEL // 2 if fell < len(self._levels) else 0  # a median stays high while its newest two rows are low
         end = min(len(self._levels) - (LAG if self.rows >= LAG + 30 else LEVEL), fell)
         return max(_lumpy_noise(self._recent[-60:]), self.early, _wander(self._series.values[-MEMORY:][:end]))
 
     @_Once
     def early(self) -> float:
-        """What of it the first rows showed already."""
+        """The part of it that the first rows already showed."""
         values = self._series.values
         if len(values) <= EARLY:
             return _lumpy_noise(finite(values))
         return float(self._view.causal(self.metric, "early noise", _early_noise)[-1])
 
     def beyond(self, change: float, times: float = 1.0) -> bool:
-        """Whether a change is more than so many times the noise of a row: the first rows mostly tell that it is not."""
+        """Whether a change exceeds a multiple of the noise of a row. The first rows mostly show that it does not."""
         return change > times * self.early and change > times * self.noise
 
     @_Once
@@ -136,19 +136,19 @@ class Progress:
 
     @_Once
     def rising(self) -> bool:
-        """Whether the newest rows rise, for sure and by more than the noise of one."""
+        """Whether the newest rows clearly rise, by more than the noise of one row."""
         slope = self._slope
         return bool(slope and slope.rising and self.beyond(slope.change))
 
     @_Once
     def falling(self) -> bool:
-        """Whether they fall so."""
+        """Whether the newest rows clearly fall, by more than the noise of one row."""
         slope = self._slope
         return bool(slope and slope.falling and self.beyond(-slope.change))
 
     @_Once
     def idle(self) -> bool:
-        """Whether the newer half of the run shows no gain to the eye, which is no proof that there is none."""
+        """Whether the newer half of the run shows no visible gain, which is no proof that there is none."""
         series = self._series.between(self._view.baseline_start(), self._view.step).last(IDLE[1]).finite()
         rows = len(series) // 2
         if rows < IDLE[0]:
@@ -167,10 +167,11 @@ class Progress:
 
     @_Once
     def slight(self) -> bool:
-        """Whether its fall is small beside what answers of one step differ by: nobody's loss of a skill, however sure.
+        """Whether its fall is small beside the spread of answers within a step: then no skill is lost, however certain
+        the fall.
 
-        In a run that has gained next to nothing yet all the ground it ever covered is little, and lost at once. Not so
-        where half of all that is ever paid is gone: a skill that is seldom shown can be lost like any other.
+        A run that has gained almost nothing yet has covered little range and can lose all of it at once. A fall by half
+        of the total reward is never slight: a rarely shown skill can be lost like any other.
         """
         if self.now < self.best / 2 and np.nanmin(self._series.values) >= 0:
             return False
@@ -186,17 +187,17 @@ class Progress:
     @_Once
     def ceiling(self) -> str:
         """Why nothing is left to learn: `known` where that is measured, `taken` where the reward looks like it and
-        nobody logs where its ceiling is, else empty."""
+        no logged metric shows its ceiling, else empty."""
         return _ceiling(self._view, self.metric, self._levels[-1], self)
 
     @property
     def solved(self) -> bool:
-        """Whether there is nothing left to learn, as far as anybody can tell."""
+        """Whether there is nothing left to learn, as far as the log shows."""
         return bool(self.ceiling)
 
 
 def progress(view: RunView) -> Progress | None:
-    """The state of the reward, or None when there is too little of it to speak of."""
+    """The state of the reward, or None when there are too few rows."""
     return view.once(_progress)
 
 
@@ -206,7 +207,7 @@ def _progress(view: RunView) -> Progress | None:
         return None
     series = view.series(name)
     stage = max((event.step for event in view.events(("data-stage",))), default=0)
-    first = int(series.steps.searchsorted(stage)) if stage else 0  # another stage's best is no height to fall from
+    first = int(series.steps.searchsorted(stage)) if stage else 0  # the best of another stage does not count
     signal = view.causal(name, ("progress", first), partial(_levels, first=first))
     reward = Progress(view, name, series, signal)
     return None if reward.rows <= LEVEL or len(series.last(200).finite()) < LEVEL else reward
@@ -215,8 +216,8 @@ def _progress(view: RunView) -> Progress | None:
 def _levels(values: np.ndarray, known: int, last: Sequence[float] | None, *, first: int) -> list[tuple[float, ...]]:
     """A row of (finite rows, level, best, its row, lowest, first, then of each slow level: it, best, lowest).
 
-    Levels are medians of the newest finite values, slow levels means; the best of them counts once there are enough
-    rows, so that one lucky first step is not a height to fall from. A causal signal.
+    Levels are medians of the newest finite values, slow levels means. The best of them counts once there are enough
+    rows, so that one lucky first step is no height to fall from. A causal signal.
     """
     state = last or _FRESH
     rows = []
@@ -253,26 +254,26 @@ def _next_levels(recent: np.ndarray, row: int, state: Sequence[float]) -> tuple[
 def _fallen(seen: np.ndarray, values: np.ndarray, reward: Progress) -> tuple[bool, int]:
     """Whether the reward lies below its best beyond what noise explains, and the row at which that fall began.
 
-    A large fall shows in a level, a small one among lumpy rewards only in a slow level. Each is held against its own
+    A large fall shows in a level, a small one among lumpy rewards only in a slow level. Each is compared with its own
     noise before the fall, which autocorrelated or periodic rewards make larger, and counts only while the newest rows
     agree that it is down.
     """
     now = seen[-1].tolist()
     if not now[2] > now[4]:
-        return False, 0  # no five rows were ever better than others: rare strokes of luck are no height
+        return False, 0  # no five rows were ever better than others: rare lucky rows do not count
     for width, column, low, lost in zip((LEVEL, *SLOW), (1, 6, 9), (4, 8, 11), LOST, strict=True):
         best = now[2] if width == LEVEL else now[column + 1]
         fall = best - now[column]
         if not fall > lost * max(best - now[low], abs(best) * 0.05) or fall == np.inf:
             continue
         if now[6] > best - fall / 2 or not now[1] <= best:
-            continue  # on its way back
+            continue  # recovering
         height = (seen[:, column] >= best - 0.35 * fall).nonzero()[0]
         top = int(height[-1]) if len(height) else 0
         share = LEVEL_SHARE if width == LEVEL else width**-0.5
         before = values[max(0, top - 120) : max(0, top - width // 2)]
         if fall <= CLEAR * (reward.early * share) or fall <= CLEAR * (reward.noise * share):
-            continue  # that is enough to know, mostly
+            continue  # mostly decides, and is cheap
         noise = reward.noise
         level_noise = max(max(noise, _deviation(before)) * share, _wander(seen[:top, column]))
         if fall > CLEAR * level_noise:
@@ -282,8 +283,8 @@ def _fallen(seen: np.ndarray, values: np.ndarray, reward: Progress) -> tuple[boo
 
 
 def _lies_lower(values: np.ndarray, edge: int) -> bool:
-    """Whether what follows a fall lies below the best third before it (60 rows at most) by half a deviation of the rows
-    there, or by a whole one where they are too few to show how far the reward strays by itself."""
+    """Whether the rows after a fall lie below the best third before it (60 rows at most) by half a deviation of the
+    rows there, or by a whole one where they are too few to show the usual variation."""
     before, after = finite(values[:edge])[-MEMORY // 4 :], finite(values[edge:])
     if len(before) < 2 * LEVEL or not len(after):
         return True
@@ -308,7 +309,7 @@ def _edge(values: np.ndarray, first: int, best: float, fall: float, noise: float
 
 
 def _deviation(values: np.ndarray) -> float:
-    """Standard deviation about the trend as a mean of such values feels it: rare successes and memory count."""
+    """Standard deviation about the trend as it affects a mean: rare successes and autocorrelation count."""
     values = values[np.isfinite(values)]
     if len(values) < 20:
         return 0.0
@@ -320,12 +321,11 @@ def _deviation(values: np.ndarray) -> float:
 
 
 def _ceiling(view: RunView, name: str, levels: np.ndarray, reward: Progress) -> str:
-    """Nearly everything is solved, or the reward stands at a ceiling: too little is left to be called stuck.
+    """Almost everything is solved, or the reward is at a ceiling: too little is left to be called stuck.
 
-    By accuracy where it is known, else by groups that all pass, else by a component that pays for right answers, else
-    by rows that are all paid the very best, else by a reward that never left 0-1, else by one just under what whole
-    rows were paid, else by silent groups under a level that is never exceeded, else by answers that came to be paid
-    alike at the best reward so far.
+    The first of these that is known decides: accuracy; groups that all pass; a component for correct answers; rows that
+    all earn the maximum; a reward that never left 0-1; one just under what whole rows earned; silent groups under a
+    level that is never exceeded; answers that came to be equally rewarded at the best reward so far.
     """
     accuracy = view.series("accuracy/train").last(SLOW[0]).finite().values
     if len(accuracy):
@@ -334,7 +334,7 @@ def _ceiling(view: RunView, name: str, levels: np.ndarray, reward: Progress) -> 
     passed = view.series("reward/all_pass_frac").last(SLOW[0]).finite().values
     if len(passed):
         return "known" if median(passed[-LEVEL:]) >= 0.9 and passed.mean() >= 0.8 else ""
-    paid = (name for name in view.names() if name.startswith("reward/") and name.endswith("/mean"))  # and no spreads
+    paid = (name for name in view.names() if name.startswith("reward/") and name.endswith("/mean"))  # means, no spreads
     right = [name for name in paid if _is_right(name)]
     if any(_all_right(view, name) for name in right):
         return "known"
@@ -352,7 +352,7 @@ def _ceiling(view: RunView, name: str, levels: np.ndarray, reward: Progress) -> 
         return ""
     recent = rewards[-SLOW[0] :]
     if np.all(recent == recent[0]) and recent[0] >= best > start:
-        return "known"  # at its best and not moving by a hair: that is a ceiling
+        return "known"  # constant at its best: that is a ceiling
     if _capped(view, rewards) or _witnessed(view, name, rewards, slow):
         return "taken"
     if best_slow - slow > 0.1 * (best - lowest) or max(now, slow) - start < 2 * reward.noise:
@@ -361,9 +361,9 @@ def _ceiling(view: RunView, name: str, levels: np.ndarray, reward: Progress) -> 
 
 
 def _witnessed(view: RunView, name: str, rewards: np.ndarray, slow: float) -> bool:
-    """It stands just under what some rows were paid in all of their answers, and more than which none ever was.
+    """It is just under what some rows earned in all of their answers, and no row ever earned more.
 
-    What never moved is no ceiling, least of all nothing, and what stays within 0-1 has its ceiling at 1.
+    A constant is no ceiling, least of all zero, and a reward within 0-1 has its ceiling at 1.
     """
     known = finite(rewards[-MEMORY:])
     low, top = float(known.min()), float(known.max())
@@ -378,14 +378,14 @@ def _witnessed(view: RunView, name: str, rewards: np.ndarray, slow: float) -> bo
 
 
 def _all_right(view: RunView, name: str) -> bool:
-    """A component for right answers that never left 0-1 and stands just under 1."""
+    """A component for correct answers that never left 0-1 and is just under 1."""
     recent = view.series(name).last(200).finite().values
     return len(recent) >= SLOW[0] and 0 <= recent.min() <= recent.max() <= 1 and mean(recent[-SLOW[0] :]) >= SOLVED
 
 
 def _seldom_right(view: RunView, name: str) -> bool:
-    """A component for right answers whose newest rows are far from the best it ever had: whatever else is paid alike,
-    the task is not solved."""
+    """A component for correct answers whose newest rows are far from its best: the task is not solved, whatever else
+    is equal."""
     values = finite(view.series(name).values[-MEMORY:])
     if len(values) < SLOW[0]:
         return False
@@ -397,10 +397,10 @@ def _seldom_right(view: RunView, name: str) -> bool:
 
 
 def _at_top(rewards: np.ndarray) -> bool:
-    """Row after row is paid the very same, and no row was ever paid more: all there is to be had.
+    """Row after row has the very same reward, and no row was ever higher: this is the maximum.
 
-    A mean is the same number again and again only where all of its answers got the same. What is at most 0 may be a
-    run without any success, and what stays within 0-1 has its ceiling at 1.
+    A mean repeats exactly only where all of its answers got the same reward. A value of at most 0 may be a run without
+    any success, and a reward within 0-1 has its ceiling at 1.
     """
     recent = finite(rewards[-SLOW[0] :])
     top = float(recent.max()) if len(recent) == SLOW[0] else 0.0
@@ -417,10 +417,10 @@ def _at_top(rewards: np.ndarray) -> bool:
 
 
 def _capped(view: RunView, rewards: np.ndarray) -> bool:
-    """Groups are silent and rows pile up under a level that none exceeds: there is nothing above it to be had.
+    """Groups are silent and rows pile up under a level that none exceeds: nothing higher can be earned.
 
     Silent groups that pass give a reward that can only fall from its top, those that fail one that can only rise from
-    its bottom, and as many of either kind one that strays both ways: the side of the tail tells which it is.
+    its bottom, and an even mix one that strays both ways. The side of the tail tells which it is.
     """
     silent = view.series("reward/zero_std_frac").last(SLOW[0]).finite().values
     if len(silent) < SLOW[0] or median(silent) < SILENT:
@@ -433,9 +433,10 @@ def _capped(view: RunView, rewards: np.ndarray) -> bool:
 
 
 def _paid_alike(view: RunView, rewards: np.ndarray) -> bool:
-    """Answers came to be paid alike: within groups, and from prompt to prompt, or a step would still be luck.
+    """Answers came to be equally rewarded: within groups, and from prompt to prompt, or a step would still be chance.
 
-    A policy that gives one answer to each prompt has silent groups too; but what it can't solve keeps rows apart.
+    A policy that gives one answer to each prompt has silent groups too, but the prompts it cannot solve keep rows
+    apart.
     """
     early, late = finite(rewards[:20]), finite(rewards[-2 * SLOW[0] :])
     if not len(early) or not len(late):
@@ -456,7 +457,7 @@ def _paid_alike(view: RunView, rewards: np.ndarray) -> bool:
 
 
 def _after_last(values: np.ndarray, least: float) -> int:
-    """The row after the newest value of at least so much, 0 when there is none: mostly it is not long ago."""
+    """The row after the newest value of at least this size, 0 when there is none: mostly it is recent."""
     for newest in (50, len(values)):
         near = (values[-newest:] >= least).nonzero()[0]
         if len(near):
@@ -465,14 +466,15 @@ def _after_last(values: np.ndarray, least: float) -> int:
 
 
 def _early_noise(values: np.ndarray, known: int, last: float | None) -> list[float]:
-    """Standard deviation of a row by what neighbours differ by among the first ones, once there are more: causal."""
+    """Standard deviation of a row by the differences of neighbours among the first rows, once there are more:
+    causal."""
     if last is None or last != last:
         last = _lumpy_noise(finite(values[:EARLY])) if len(values) > EARLY else np.nan
     return [np.nan if row < EARLY else last for row in range(known, len(values))]
 
 
 def _lumpy_noise(values: np.ndarray) -> float:
-    """Noise by differences of neighbours, of rewards too that are mostly one value and seldom another."""
+    """Noise by differences of neighbours, also for rewards that are mostly one value and rarely another."""
     if len(values) < 3:
         return 0.0
     steps = np.abs(values[1:] - values[:-1])
@@ -483,13 +485,13 @@ def _lumpy_noise(values: np.ndarray) -> float:
 
 
 def _wander(values: np.ndarray) -> float:
-    """How far the newest 100 of some values stray from their own trend; 0 when there are too few to tell."""
+    """How far the newest 100 values stray from their own trend; 0 when there are too few."""
     stretch = finite(values[-100:])
     if len(stretch) < 12:
         return 0.0
     rows, power = centred_rows(len(stretch))
     scale = median_scale(stretch - float(rows.dot(stretch)) / power * rows)[1]
-    return scale if scale > 1e-9 * float(np.maximum.reduce(np.abs(stretch))) else 0.0  # rounding is not noise
+    return scale if scale > 1e-9 * float(np.maximum.reduce(np.abs(stretch))) else 0.0  # rounding is no noise
 
 
 def level(series: Series, rows: int = LEVEL) -> float:
@@ -499,6 +501,6 @@ def level(series: Series, rows: int = LEVEL) -> float:
 
 
 def level_of(view: RunView, name: str) -> float:
-    """The level of a metric now; 0 where fewer than five of its newest eight rows are numbers."""
+    """The present level of a metric; 0 where fewer than five of its newest eight rows are finite."""
     recent = view.series(name).last(8).finite()
     return level(recent) if len(recent) >= LEVEL else 0.0

@@ -1,9 +1,9 @@
-"""Which settings are not what they should be: those that nobody declared to have changed, and those not in force.
+"""Settings that are not what they should be: changed without a declaration, or not in force.
 
-A log that holds a run's settings answers this exactly. Our own trainer declares whatever turns a knob (a person's word,
-a remedy, a schedule, a resume) and writes down beside the knobs what was in force, so there every other change is a
-mistake. A foreign log declares nothing: a schedule of its own may turn what it likes, so there a change counts only
-once the reward has suffered from it.
+A log that holds a run's settings answers this exactly. Our own trainer declares every change of a knob (by a person, a
+remedy, a schedule or a resume) and logs the value in force beside the knob, so every other change is a mistake. A
+foreign log declares nothing: its own schedule may change anything, so there a change counts only once the reward has
+suffered.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ SETTINGS = (
     "control/entropy_coef", "control/entropy_target", "control/temperature", "control/prompts", "control/group_size",
     "control/max_completion", "control/max_grad_norm", "control/lr_scale",
 )  # fmt: skip
-"""Knobs that training rests on, the most telling first where several were turned at once."""
+"""Knobs that training depends on, the most informative first where several changed at once."""
 COSTLY = ("control/prompts", "control/group_size", "control/max_completion")
-"""More of these costs time and no learning, so only less of them is a mistake."""
+"""A higher value of these costs time and no learning, so only a lower one is a mistake."""
 FOREIGN = (*SETTINGS[:-1], "optim/lr")
 RATE = "optim/lr"
 REACH = 300
-"""Rows for which an undeclared change is told of; then it is the new normal."""
+"""Rows for which an undeclared change is reported; then it is the new normal."""
 STEADY = 5
-"""Rows of one value before a change: what moves all the time has a controller."""
+"""Rows of one value before a change: a value that always moves has a controller."""
 JUMP = 1.25
-"""Factor below which a change is not worth a word; the learning rate of a foreign log needs `RATE_JUMP`."""
+"""Factor below which a change is not reported; the learning rate of a foreign log needs `RATE_JUMP`."""
 RATE_JUMP = 1.5
 STANDS = 3
-"""Rows for which what is in force must differ from what was set: a controller that is switched off takes one."""
+"""Rows for which the value in force must differ from the setting: a controller that is switched off takes one."""
 
 
 class Change(NamedTuple):
@@ -42,16 +42,16 @@ class Change(NamedTuple):
 
     metric: str
     step: int
-    """Since when."""
+    """Step since when."""
     was: float
     now: float
 
 
 def undeclared(view: RunView) -> list[Change]:
-    """Knobs that stood still, were turned without a word in the last `REACH` rows, and are not back."""
+    """Knobs that were constant, changed without a declaration in the last `REACH` rows, and are not back."""
     own = _own(view)
     found = []
-    for name in view.moved(SETTINGS if own else FOREIGN, REACH):  # seldom any
+    for name in view.moved(SETTINGS if own else FOREIGN, REACH):  # rarely any
         change = _turn(view, name, view.series(name).last(REACH))
         if change and (own or _harmed(view, change.step)):
             found.append(change)
@@ -59,7 +59,7 @@ def undeclared(view: RunView) -> list[Change]:
 
 
 def not_in_force(view: RunView) -> list[Change]:
-    """What our own trainer says was in force, where that is not what knobs and configuration say: (set, in force)."""
+    """Values that our own trainer logs as in force where they differ from knobs and configuration: (set, in force)."""
     return _overridden(view) if _own(view) else []
 
 
@@ -88,7 +88,7 @@ def _alike(values: np.ndarray, factor: float) -> bool:
 
 
 def _size(was: float, now: float) -> float:
-    """How far apart two values of a setting are, as the logarithm of a factor; without end from or through 0."""
+    """The distance between two values of a setting, as the logarithm of a factor; infinite from or through 0."""
     if was * now > 0 and math.isfinite(was * now):
         return abs(math.log(now / was))
     return 0.0 if was == now else math.inf
@@ -105,12 +105,13 @@ _PAIRS = (
     ("batch/prompts_drawn", "control/prompts"), ("batch/group_size", "control/group_size"),
     ("rollout/length_max", "control/max_completion"),
 )  # fmt: skip
-"""What is in force, and the knob that says what should be."""
+"""The value in force, and the knob that defines what it should be."""
 _LOOKED_AT = (*(name for pair in _PAIRS for name in pair), "control/entropy_target", _CUT, "rollout/turns_mean")
 
 
 class _Way(NamedTuple):
-    """How a metric may leave its knob's value, or so many times that: upward, downward, where `beside` is above 0."""
+    """How a metric may leave its knob's value, or a multiple of it: upward, downward, only where `beside` is above
+    0."""
 
     times: float
     up: bool
@@ -136,14 +137,14 @@ def _overridden(view: RunView) -> list[Change]:
     for place, way in enumerate(ways):
         now, wanted = newest[2 * place], newest[2 * place + 1]
         if way is None or now is None or wanted is None or not _apart(now, wanted * way.times, way.up, way.down):
-            continue  # nearly always
+            continue  # the usual case
         if change := _differs(view, *_PAIRS[place], way, now, wanted):
             found.append(change)
     return found
 
 
 def _differs(view: RunView, name: str, knob: str, way: _Way, now: float, wanted: float) -> Change | None:
-    """Whether a metric has left its knob's value for `STANDS` rows."""
+    """Whether a metric has differed from its knob's value for `STANDS` rows."""
     times, up, down, beside = way
     wanted_at = {int(step): times * float(value) for step, value in zip(*view.series(knob).last(REACH), strict=True)}
     cut_at = {int(step) for step, value in zip(*view.series(beside or name).last(REACH), strict=True) if value > 0}

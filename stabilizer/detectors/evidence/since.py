@@ -1,8 +1,8 @@
-"""What came of a change: did the reward pay for it, fall with it, or neither; and when did it begin?
+"""What came of a change: did the reward rise with it, fall with it, or neither; and when did it begin?
 
-A metric that left its course is news only with a second witness. For the slow failures of a policy that is the reward
-on both sides of the onset: levels that share the noise the reward has by itself, so that a lumpy or wandering reward
-proves nothing either way.
+A metric that left its trend is news only with further evidence. For the slow failures of a policy that is the reward on
+both sides of the onset. The levels share the noise that the reward has by itself, so a lumpy or wandering reward proves
+nothing either way.
 """
 
 from __future__ import annotations
@@ -18,19 +18,20 @@ from stabilizer.detectors.evidence.progress import progress
 from stabilizer.runs.history import RunView, Series
 
 BEFORE = 30
-"""Rows before the onset that are its reward."""
+"""Rows before the onset that define the earlier reward."""
 AFTER = 15
-"""Newest rows that are today's."""
+"""Newest rows that define the present reward."""
 YOUNG = 60
-"""Rows of a run up to which the trend of its newest rows is that of the whole run, and says nothing of late."""
+"""Rows of a run up to which the trend of its newest rows is that of the whole run, and says nothing about recent
+rows."""
 SLIGHT = 0.05
-"""Share of the level under which a gain in it is none to speak of."""
+"""Share of the level under which a gain counts as none."""
 LATE = 7
-"""Rows that a gain had to show in, in so young a run ..."""
+"""Rows in which a gain had to show, in such a young run ..."""
 DATED = 2
-"""... from so many after a step on, for an onset is known to some rows only."""
+"""... starting this many rows after a step, because an onset is known to within a few rows only."""
 PACE = (300, 200)
-"""Rows before and from the onset at most over which the reward's pace is compared."""
+"""Most rows before and after the onset over which the reward's pace is compared."""
 _KNOTS = 20
 _POINTS = 64
 
@@ -47,7 +48,7 @@ class Outcome(NamedTuple):
 
     @property
     def paid(self) -> bool:
-        """It rose, more likely than not by something that matters: the benefit of the doubt goes to the run."""
+        """It rose, more likely than not by a relevant amount: the run gets the benefit of the doubt."""
         change = self.now - self.before
         return bool(change > self.error and (change > 0.1 * abs(self.before) or change > 2 * self.error))
 
@@ -58,7 +59,7 @@ class Outcome(NamedTuple):
 
 
 def outcome(view: RunView, step: int) -> Outcome | None:
-    """What the reward did from `step` on; None without 5 rows before it and 5 after."""
+    """What the reward did since `step`; None without 5 rows before it and 5 after."""
     reward = progress(view)
     if reward is None:
         return None
@@ -72,14 +73,15 @@ def outcome(view: RunView, step: int) -> Outcome | None:
     spread, was = 1.0, float(before.mean())
     if len(before) >= 12:
         spread, slope = inflation(before - was), trend(before)
-        was += slope.change / 2 if slope.rising or slope.falling else 0.0  # where it had come to, not where it was
+        was += slope.change / 2 if slope.rising or slope.falling else 0.0  # the level it had reached, not its mean
     noise = max(reward.noise, step_noise(before), step_noise(after), median_scale(before)[1]) * spread
     error = noise * float(np.sqrt(1 / len(before) + 1 / len(after)))
     return Outcome(reward.metric, was, float(after.mean()), error, rows)
 
 
 def unpaid(view: RunView, step: int) -> bool:
-    """Whether no gain can be seen since a step, nor over the newer half of the run: no proof that there is none."""
+    """Whether no gain is visible since a step or over the newer half of the run. That is no proof that there is
+    none."""
     reward = progress(view)
     if reward is None or not reward.idle:
         return False
@@ -92,10 +94,10 @@ def unpaid(view: RunView, step: int) -> bool:
 
 
 def stalled(view: RunView, step: int) -> Outcome | None:
-    """What came of a change in a young run, where that is no gain to be seen: none over the rows since, by one standard
-    error, and none over what it had come to before, by two, or none but a few hundredths of its level.
+    """What came of a change in a young run, when no gain is visible: none over the rows since, by one standard error,
+    and none over the level before, by two, or only a few hundredths of it.
 
-    A run that rose until then and stands since still rises, taken as a whole, and is above the mean of what it had.
+    A run that rose until then and has been flat since still rises as a whole, and is above its earlier mean.
     """
     reward = progress(view)
     if reward is None or reward.rows > YOUNG:
@@ -109,7 +111,7 @@ def stalled(view: RunView, step: int) -> Outcome | None:
     noise = max(step_noise(before), step_noise(after))
     error = noise * float(np.sqrt(1 / 5 + 1 / len(after)))
     was, now, rise = mean(before[-5:]), mean(after), trend(before)
-    if rise.rising:  # where it had come to
+    if rise.rising:  # the level it had reached
         was = max(was, min(mean(before) + rise.change / 2, float(before.max())))
     little = SLIGHT * abs(was)
     if course.change > max((course.high - course.change) / 1.96, little) or now - was > max(2 * error, little):
@@ -118,9 +120,9 @@ def stalled(view: RunView, step: int) -> Outcome | None:
 
 
 def since_first(view: RunView, step: int) -> Outcome | None:
-    """`outcome` for what began in a run's first rows: the up to 5 rows until `step` are what there was to lose.
+    """`outcome` for what began in a run's first rows: the up to 5 rows until `step` are what could be lost.
 
-    One of them is enough, for what a run begins with was had without learning; None without 5 rows after.
+    One row is enough, because a run begins with what it had without learning. None without 5 rows after.
     """
     reward = progress(view)
     if reward is None:
@@ -137,10 +139,10 @@ def since_first(view: RunView, step: int) -> Outcome | None:
 
 
 def slowed(view: RunView, step: int) -> bool:
-    """Whether the reward rose before `step` and has since gained less than a third of what that pace would have.
+    """Whether the reward rose before `step` and has since gained less than a third of what that pace predicts.
 
-    A level can't say so: a reward that stands where it was has not fallen, and one that rose in the rows before is
-    above their mean. The pace must be beyond doubt, and the gain that is missing beyond the noise of both sides.
+    A level cannot show that: a flat reward has not fallen, and one that rose in the rows before is above their mean.
+    The pace must be beyond doubt, and the missing gain beyond the noise of both sides.
     """
     reward = progress(view)
     if reward is None or reward.rising:
@@ -189,7 +191,7 @@ def _first_knot(values: np.ndarray, shapes: _Ramps) -> int:
 
 
 class _Ramps(NamedTuple):
-    """Ramps between two of some knots each (or the end), where they begin, and their power."""
+    """Ramps between two of some knots (or the end), where they begin, and their power."""
 
     first: np.ndarray
     ramps: np.ndarray
@@ -204,7 +206,7 @@ def _coarse(count: int) -> _Ramps:
 
 @lru_cache(maxsize=32)
 def _fine(count: int, row: int) -> _Ramps:
-    """Ramps that begin near a row: a standing failure asks for the same ones at every step."""
+    """Ramps that begin near a row: a lasting failure asks for the same ones at every step."""
     width = max(2, count // _KNOTS)
     low = max(0, row - width)
     return _ramps(count, np.arange(low, min(count - 1, row + width) + 1), np.linspace(row, count - 1, 12))

@@ -1,7 +1,7 @@
-"""Whether the reward stands still: three ways to be sure, since to see no growth is not to see that there is none.
+"""Whether the reward is flat: three ways to be sure, because no visible growth does not mean no growth.
 
-Gone on as it stands, it would gain next to nothing (`_still`); growth broke off at the end (`_broken`); or the run rose
-for a while and has stood since (`_elbow`), which shows among noise too large for the other two.
+If its trend continued, it would gain almost nothing (`_still`); growth broke off at the end (`_broken`); or the run
+rose for a while and has been flat since (`_elbow`), which shows among noise too large for the other two.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from stabilizer.runs.history import RunView, Series
 
 @dataclass(frozen=True, slots=True)
 class Stagnation:
-    """A stretch in which the reward stood still, as far as anybody can tell."""
+    """A stretch in which the reward was flat."""
 
     rows: int
     onset_step: int
@@ -32,28 +32,28 @@ class Stagnation:
     sure: bool = True
     """Whether it is more than a hint."""
     more: float = 1.0
-    """Of a hint: times the rows, or the batch, that would make it sure."""
+    """For a hint: multiple of the rows, or of the batch, that would make it certain."""
     reached: float = 0.0
-    """Of a hint from a curve that levels off: the share of the way to what it tends to; else 0."""
+    """For a hint from a curve that levels off: the share of the way to its limit; else 0."""
 
 
 STILL = 30
-"""Rows a reward must have stood still at least after it rose."""
+"""Rows that a reward must have been flat at least after it rose."""
 SHORTEST = 40
-"""Rows under which none of all that is asked here can hold."""
+"""Rows below which none of these tests can hold."""
 STILL_EVER = 60
-"""Steps, and at least half as many rows, after which a reward that never rose can be said to stand still."""
+"""Steps, and at least half as many rows, after which a reward that never rose can be called flat."""
 STILL_MOST = 500
-"""Rows looked at most."""
+"""Most rows looked at."""
 MATTERS = (0.15, 0.2)
-"""Share of the gain so far that, reached by going on for as long as the run has had, would still be progress: of a run
-of 200 rows and more, and of one of 150 and fewer, for an interval is no narrower than the rows allow."""
+"""Share of the gain so far that would still be progress if reached by continuing for as long as the run has had. For
+a run of 200 rows and more, and for one of 150 and fewer, because an interval is no narrower than the rows allow."""
 BROKEN = 0.3
-"""Share of the pace before that the newest rows must have fallen short of for sure, for the end of growth to be a break
-and not the bend of a curve that saturates: one that is e^-x from its end keeps e^(-3x/8) of its pace from the two
-quarters before to the newest quarter, which is more than this until 96 % of all there is was learned."""
+"""Share of the earlier pace that the newest rows must clearly have missed, for the end of growth to be a break and
+not the bend of a saturating curve. One that is e^-x from its end keeps e^(-3x/8) of its pace from the two quarters
+before to the newest quarter, which is more than this until 96 % of everything was learned."""
 ONE_SIDED = 1.645 / 1.96
-"""What a two-sided 95 % interval must be shortened by where only its upper end is asked for."""
+"""Factor that shortens a two-sided 95 % interval where only its upper end matters."""
 BREAK = 90
 """Steps without growth that count as a break at least: waves of the data are as long."""
 LONGEST = 5000
@@ -61,26 +61,25 @@ LONGEST = 5000
 LEAST_RISE = 15
 """Points that a rise must have had, to have a pace."""
 BINS = 240
-"""Points a whole run is looked at with: a longer one is averaged over neighbouring rows."""
+"""Points that a whole run is averaged to."""
 BEND = 0.4
-"""Share of the run within which it must have bent, for what followed to be most of it."""
+"""Share of the run within which it must have bent, for the rest to be most of it."""
 SURE = 1.5
-"""What a 95 % interval is widened by where the best of many bends is asked whether the run rose before it."""
+"""Factor that widens a 95 % interval where the best of many bends must show that the run rose before it."""
 AGAIN = 0.3
-"""Share of a rise that, to be gained again over as long as the run has had, would be worth going on for."""
+"""Share of a rise that would justify continuing if gained again over as many rows as the run has had."""
 STANDS = 0.2
-"""Share of its level (or of the spread of rewards, where that is more) by which a standing reward may change."""
+"""Share of its level (or of the spread of rewards, where that is more) by which a flat reward may change."""
 SURELY = 145
-"""Rows without a gain under which nothing is sure of a run drowned in noise: looked at every fifth row and confirmed,
-it is told of by its 150th."""
+"""Rows without a gain below which nothing is certain in a run dominated by noise."""
 PATIENCE = 150
-"""Steps a run gets to begin to rise where nobody says how long it is to be."""
+"""Steps a run gets to begin to rise where its planned length is unknown."""
 LONG = 100
-"""Steps after which a run can be told that it gained nothing, however noisy it is."""
+"""Steps after which a run can be said to have gained nothing, however noisy it is."""
 NOISY = 0.15
-"""Noise of a row, in deviations of a single reward, from which a run counts as drowned in it."""
+"""Noise of a row, in deviations of a single reward, from which noise dominates a run."""
 HOPE = 0.25
-"""Deviations of a single reward that such a run must, for sure, not have gained."""
+"""Deviations of a single reward that such a run must clearly not have gained."""
 
 
 def patience(view: RunView, unplanned: int = PATIENCE) -> float:
@@ -90,13 +89,13 @@ def patience(view: RunView, unplanned: int = PATIENCE) -> float:
 
 
 def stagnation(view: RunView) -> Stagnation | None:
-    """Whether the reward has stopped moving: by a test of equivalence, so that lack of evidence is not enough.
+    """Whether the reward has stopped moving, by a test of equivalence, so that lack of evidence is not enough.
 
-    The stretch is the newer half of the run, or its newer three quarters (at least `STILL` rows). If its trend went on
-    for as many rows as the run has had, the upper end of its 95 % interval must still gain less than `MATTERS` of what
-    was gained so far. Or growth broke off (`_broken`), which shorter stretches show. A run that never gained anything
-    is judged as a whole: the interval, gone on as long again, must lie within `STANDS` of its level and within its
-    noise. What is only a hint (`standstill`) proves nothing else.
+    The stretch is the newer half of the run, or its newer three quarters (at least `STILL` rows). If its trend
+    continued for as many rows as the run has had, the upper end of its 95 % interval must still gain less than
+    `MATTERS` of the gain so far. Or growth broke off (`_broken`), which shorter stretches show. A run that never gained
+    anything is judged as a whole: the interval, continued for as long again, must lie within `STANDS` of its level and
+    within its noise. A mere hint (`standstill`) proves nothing else.
     """
     return view.once(_stagnation)
 
@@ -132,7 +131,7 @@ def _stagnation(view: RunView) -> Stagnation | None:
 
 
 def _risen(view: RunView, series: Series, reward: Progress, gain: float) -> Stagnation | None:
-    """A run that gained beyond the noise of a row, and stands since."""
+    """A run that gained beyond the noise of a row, and has been flat since."""
     matters = float(np.clip(MATTERS[1] * 150 / reward.rows, *MATTERS))
     for share in (2, 4):  # the newer half, or the newer three quarters
         rows = min(max(STILL, reward.rows - reward.rows // share), STILL_MOST)
@@ -146,14 +145,14 @@ def _risen(view: RunView, series: Series, reward: Progress, gain: float) -> Stag
 
 
 def _never_rose(view: RunView, series: Series, reward: Progress) -> Stagnation | None:
-    """A run that stands where it began, beyond doubt."""
+    """A run that is certainly where it began."""
     spacing = float(series.steps[-1] - series.steps[0]) / max(1, len(series) - 1)
     ever = max(STILL_EVER // 2, int(STILL_EVER / max(spacing, 1.0)))
     rows = min(max(ever, reward.rows * 3 // 4), STILL_MOST)
     if len(series) < rows + STILL // 3:
-        return None  # as `_still` will say
+        return None  # `_still` needs as many
     if whole_trend(view, reward.metric).rising:
-        return None  # too noisy to see over the stretch, plain over the run
+        return None  # too noisy over the stretch, clear over the run
     level = median(series.last(rows).finite().values)
     size = max(abs(level), spread(view, series))
     if found := _still(view, series, rows, min(1.5 * reward.noise, STANDS * size * rows / reward.rows)):
@@ -171,8 +170,8 @@ def _whole_trend(view: RunView, name: str) -> Trend:
 
 
 def spread(view: RunView, series: Series) -> float:
-    """Deviation of a single reward: what is logged of it, within groups or over a batch of a few prompts, and what the
-    mean of a row has beside that."""
+    """Deviation of a single reward: the logged one, within groups or over a batch of a few prompts, plus the noise
+    that the mean of a row has beside it."""
     logged = 0.0
     for name in ("reward/std", "reward/std_group"):
         values = view.series(name).last(RECENT).finite().values
@@ -182,10 +181,10 @@ def spread(view: RunView, series: Series) -> float:
 
 
 def _drowned(view: RunView, series: Series) -> Stagnation | None:
-    """No gain to be seen among noise that hides all but large ones, over the whole run or its newer three quarters.
+    """No visible gain among noise that hides all but large ones, over the whole run or its newer three quarters.
 
-    Rows of a few prompts are so noisy that no interval is narrow; but a gain that matters beside the spread of single
-    rewards (`HOPE`) shows all the same, and one that was there would show as at least half of its standard error.
+    Rows of a few prompts are so noisy that no interval is narrow. But a gain that matters beside the spread of single
+    rewards (`HOPE`) shows all the same, and a real one would show as at least half of its standard error.
     """
     recent = series.between(view.baseline_start(), view.step).last(STILL_MOST).finite()
     count = len(recent)
@@ -220,7 +219,7 @@ def _still(view: RunView, series: Series, rows: int, band: float) -> tuple[int, 
         return None
     third = rows // 3
     if abs(float(recent.values[-third:].mean() - recent.values[:third].mean())) > band:
-        return None  # plainly moving: no need of an interval
+        return None  # clearly moving: no interval is needed
     change = trend(recent.values)
     if change.rising or not -band < change.low <= change.high < band:
         return None
@@ -228,8 +227,8 @@ def _still(view: RunView, series: Series, rows: int, band: float) -> tuple[int, 
 
 
 def _broken(view: RunView, series: Series, rows: int, band: float) -> tuple[int, Trend] | None:
-    """First step and trend of the newest rows, when growth broke off there: what they gain at most is less than the
-    band and than `BROKEN` of what the twice as many rows before gained at the same learning rate."""
+    """First step and trend of the newest rows, when growth broke off there: their largest possible gain is less than
+    the band and than `BROKEN` of what the twice as many rows before gained at the same learning rate."""
     if rows < STILL // 2 or len(series) < 3 * rows or series.steps[-1] - series.steps[-rows] < BREAK:
         return None
     recent = series.last(3 * rows + rows // 4).finite().last(3 * rows)
@@ -240,7 +239,7 @@ def _broken(view: RunView, series: Series, rows: int, band: float) -> tuple[int,
     moved = float(newest[-half:].mean() - newest[:half].mean())
     pace = float(before[rows:].mean() - before[:rows].mean())
     if not 2 * moved < band or not pace > 0:
-        return None  # plainly moving: no need of an interval
+        return None  # clearly moving: no interval is needed
     change, grew = trend(newest), trend(before)
     most = change.change + ONE_SIDED * (change.high - change.change)
     pace = min(grew.change / 2, trend(before[rows:]).change) * _rate(view, recent.steps, 2 * rows)
@@ -251,12 +250,12 @@ def _broken(view: RunView, series: Series, rows: int, band: float) -> tuple[int,
 
 
 def _elbow(view: RunView, series: Series) -> tuple[int, int, Trend] | None:
-    """Rows, first step and trend since the run bent, when it rose before and what it can have gained since is, for
-    sure, less than `BROKEN` of the least pace before. After a fast start the pace is no yardstick, so gone on for as
-    long as the run has had it must also gain less than `AGAIN` of what was gained before.
+    """Rows, first step and trend since the run bent, when it rose before and its possible gain since is clearly less
+    than `BROKEN` of the smallest plausible pace before. After a fast start that pace is no yardstick, so the gain,
+    continued for as long as the run has had, must also be less than `AGAIN` of the gain before.
 
-    The bend is that of the two joined lines that fit the run best. A curve that bends of its own is nowhere that flat
-    before nearly all is learned, and what noise could hide of a smaller growth is in the intervals.
+    The bend is that of the two joined lines that fit the run best. A naturally bending curve is nowhere that flat
+    before almost everything is learned, and the intervals include what noise could hide of a smaller growth.
     """
     recent = series.between(view.baseline_start(), view.step).last(LONGEST).finite()
     if len(recent) < STILL + LEAST_RISE or recent.steps[-1] - recent.steps[0] < BREAK:
@@ -281,7 +280,7 @@ def _elbow(view: RunView, series: Series) -> tuple[int, int, Trend] | None:
 
 
 def _averaged(series: Series) -> tuple[np.ndarray, np.ndarray]:
-    """First step and mean of neighbouring rows, so many together that at most `BINS` remain, the newest ones whole."""
+    """First step and mean of neighbouring rows, grouped so that at most `BINS` remain, the newest groups complete."""
     width = math.ceil(len(series) / BINS)
     extra = len(series) % width
     return series.steps[extra::width], series.values[extra:].reshape(-1, width).mean(1)
@@ -289,10 +288,11 @@ def _averaged(series: Series) -> tuple[np.ndarray, np.ndarray]:
 
 @lru_cache(maxsize=256)
 def _bends(count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Where a run of so many points can have bent, and per bend the part of a joined line that no straight one has."""
+    """Where a run of this many points can have bent, and per bend the part of a joined line that no straight line
+    has."""
     rows, power = centred_rows(count)
     places = np.linspace(LEAST_RISE, BEND * count, 14).astype(int).tolist() if BEND * count > LEAST_RISE else []
-    bends = np.array(sorted(set(places)), int)  # `np.unique` loads seven milliseconds of numpy when first called
+    bends = np.array(sorted(set(places)), int)  # `np.unique` takes seven milliseconds to import when first called
     shapes = np.maximum(np.arange(count) - bends[:, None], 0.0)
     shapes = shapes - shapes.mean(1, keepdims=True)
     shapes = shapes - np.outer(shapes.dot(rows) / power, rows)
@@ -300,7 +300,7 @@ def _bends(count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _rate(view: RunView, steps: np.ndarray, split: int) -> float:
-    """The learning rate since a row in that of the rows before, where it came down; else 1."""
+    """The learning rate since a row relative to that of the rows before, where it fell; else 1."""
     rates = view.series("optim/lr")
     before = rates.between(int(steps[0]), int(steps[split]) - 1).finite().values
     since = rates.between(int(steps[split]), int(steps[-1])).finite().values

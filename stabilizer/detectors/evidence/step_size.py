@@ -1,4 +1,4 @@
-"""How far a single step may go before diagnosis and remedies call it large."""
+"""Limits from which diagnosis and remedies call a single step large."""
 
 STEP_KL = 0.02
 """Nats per token by which one step's updates may move the policy before that is called large (healthy: under 0.01)."""

@@ -1,8 +1,8 @@
-"""Whether no gain is to be seen, in a reward too noisy or a run too short to prove that there is none: a hint.
+"""Whether no gain is visible in a reward too noisy, or a run too short, to prove that there is none: a hint.
 
-`stagnation` asks for proof. Somebody who looks at a hundred noisy rows without a trend wants to be told so all the
-same, and what it would take to be sure. Three things are worth that, each only where growth, had there been any, would
-have shown: no trend over the whole run; none since it rose; a curve that has all but reached what it tends to.
+`stagnation` requires proof. A user who looks at a hundred noisy rows without a trend wants to know it all the same, and
+what would settle it. Three cases qualify, each only where growth, if any, would have shown: no trend over the whole
+run; none since it rose; a curve that has almost reached its limit.
 """
 
 from __future__ import annotations
@@ -18,45 +18,45 @@ from stabilizer.core.stats import Trend, inflation, mean, trend
 from stabilizer.runs.history import RunView, Series
 
 LEAST_ROWS = 20
-"""Rows under which nothing is said."""
+"""Rows below which nothing is reported."""
 FEW_ROWS = 40
-"""Rows under which only a run that never gained is told of, and only where half of its level would have shown."""
+"""Rows below which only a run that never gained is reported, and only where half of its level would have shown."""
 LEAST_STRETCH = 30
-"""Rows since a rise under which nothing is said."""
+"""Rows since a rise below which nothing is reported."""
 LEAST_STEPS = (30, 150)
-"""Steps under which nothing is said: at least and at most, between them a third of the plan where there is one."""
+"""Steps below which nothing is reported: at least and at most, between them a third of the plan where there is one."""
 TINY = 1e-200
-"""Range of a reward that is too small to be divided by."""
+"""Range of a reward that is too small to divide by."""
 MOST_ROWS = 2000
-"""Rows beyond which a run has shown what it can: no hint is needed, and none is worth its price at every row."""
+"""Rows beyond which no hint is given: the run has shown what it can, and the test would cost too much per row."""
 POINTS = 240
-"""Points a run is looked at with: a longer one is averaged over neighbouring rows."""
+"""Points that a run is averaged to."""
 UNSEEN = (1.0, 0.5)
-"""Standard errors that a gain over the whole run, or since a rise, may lie above nothing and still count as unseen."""
+"""Standard errors by which a gain over the whole run, or since a rise, may exceed zero and still count as unseen."""
 STIRS = 1.5
-"""The same for the newest third: a run that begins to rise shows it there first."""
+"""The same for the newest third, where a run that begins to rise shows it first."""
 SLIGHT = 0.05
-"""Share of the level (or of the spread of rewards, where that is more) under which a gain is slight however plain."""
+"""Share of the level (or of the spread of rewards, where that is more) under which a gain is slight, however clear."""
 HARDLY = 0.15
-"""Share of what was gained before that, gone on for as long as the run has had, is hardly worth going on for."""
+"""Share of the earlier gain that hardly justifies continuing, if made again over as many rows as the run has had."""
 HALF = 0.5
-"""Share of the pace before that the rows since must be able to show."""
+"""Share of the earlier pace that the rows since must be able to show."""
 ROSE = 3.0
-"""Standard errors by which a run must have risen for what followed to be judged apart."""
+"""Standard errors by which a run must have risen for the rest to be judged separately."""
 REACHED = 0.95
-"""Share of the way to what a curve tends to, by its best fit ..."""
+"""Share of the way to the limit of a curve, by its best fit ..."""
 REACHED_AT_LEAST = 0.88
 """... and by the slowest fit that is one standard error worse."""
 ARRIVED = 0.9
-"""Share of the way from which the curve is said to be level."""
+"""Share of the way from which the curve counts as level."""
 TIMES = np.geomspace(0.03, 3, 40)
 """Time constants of the curves that are tried, in lengths of the run."""
 SETTLED = 0.3
-"""Share of the whole gain that the newer half, gone on for as long as the run has had, may promise in spite of that."""
+"""Share of the whole gain that the newer half may still promise, continued for as long as the run has had."""
 
 
 class Unseen(NamedTuple):
-    """A stretch without a gain that anybody could see."""
+    """A stretch without a visible gain."""
 
     rows: int
     onset_step: int
@@ -64,13 +64,13 @@ class Unseen(NamedTuple):
     level: float
     grew: bool
     more: float
-    """Times the rows, or the batch, that would tell a gain worth having from none."""
+    """Multiple of the rows, or of the batch, that would tell a relevant gain from none."""
     reached: float = 0.0
-    """Share of the way to what the curve tends to, where that is the reason; else 0."""
+    """Share of the way to the limit of the curve, where that is the reason; else 0."""
 
 
 def unseen(view: RunView, series: Series, spread: Callable[[RunView, Series], float]) -> Unseen | None:
-    """The first of the three that holds; `spread` gives the deviation of a single reward."""
+    """The first of the three cases that holds; `spread` returns the deviation of a single reward."""
     recent = series.between(view.baseline_start(), view.step).last(MOST_ROWS + 1).finite()
     if not LEAST_ROWS <= len(recent) <= MOST_ROWS or recent.steps[-1] - recent.steps[0] < _least_steps(view):
         return None
@@ -97,14 +97,15 @@ def _least_steps(view: RunView) -> float:
 
 
 def _never(steps: np.ndarray, values: np.ndarray, width: int, spread: float, most: float = 1.0) -> Unseen | None:
-    """No gain over the whole run, although so much of its level, or of the spread of rewards, can be excluded."""
+    """No gain over the whole run, although a gain of this share of its level, or of the spread of rewards, is
+    excluded."""
     change, level = trend(values), mean(values)
     size = max(abs(level), spread)
     if not change.high > change.low:
-        return None  # a number that never moves is no measurement
+        return None  # a constant number is no measurement
     if change.falling or change.high > most * size or change.change > max(UNSEEN[0] * _error(change), SLIGHT * size):
         return None
-    before = trend(values[: 3 * len(values) // 4])  # one look of many is lucky; two that agree less often
+    before = trend(values[: 3 * len(values) // 4])  # one test of many passes by chance; two that agree rarely do
     if before.change > max(_error(before), SLIGHT * size):
         return None
     more = ((change.high - change.change) / (HALF * HALF * size)) ** 2
@@ -112,7 +113,7 @@ def _never(steps: np.ndarray, values: np.ndarray, width: int, spread: float, mos
 
 
 def _since_rise(steps: np.ndarray, values: np.ndarray, width: int) -> Unseen | None:
-    """No gain over the newer part of a run that rose before, although half the pace of before would have shown."""
+    """No gain over the newer part of a run that rose before, although half the earlier pace would have shown."""
     count = len(values)
     head = values[: max(5, count // 8)]
     for rows in (2 * count // 3, count // 2, count // 3):
@@ -135,7 +136,7 @@ def _since_rise(steps: np.ndarray, values: np.ndarray, width: int) -> Unseen | N
 
 
 def _levelled(steps: np.ndarray, values: np.ndarray, width: int) -> Unseen | None:
-    """The exponential that fits best has all but reached what it tends to, and so has any that fits about as well."""
+    """The exponential that fits best has almost reached its limit, and so has any that fits about as well."""
     count = len(values)
     shapes, power = _curves(count)
     centred = values - mean(values)
@@ -162,7 +163,7 @@ def _levelled(steps: np.ndarray, values: np.ndarray, width: int) -> Unseen | Non
 
 
 def _time(share: float) -> float:
-    """Time constant, in lengths of the run, of an exponential that has come so far."""
+    """Time constant, in lengths of the run, of an exponential that has come this far."""
     return -1 / math.log(1 - share)
 
 

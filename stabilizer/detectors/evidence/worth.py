@@ -1,8 +1,8 @@
-"""What a change in the answers was worth: the question that tells reasoning from padding and brevity from giving up.
+"""What a change in the answers gained: this separates reasoning from padding and brevity from giving up.
 
-A length that doubles, a tool that is no longer called, answers that repeat themselves: none is good or bad by itself.
-`worth` asks what accuracy did since (the reward where nobody logs accuracy), and says `flat` only when a gain that
-would matter can be excluded: a short or noisy stretch is `unsure`, and detectors wait.
+Longer answers, unused tools or repetition are neither good nor bad by themselves. `worth` checks what accuracy did
+since (the reward where accuracy is not logged). It returns `flat` only when a relevant gain is excluded; a short or
+noisy stretch is `unsure`, and detectors wait.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from stabilizer.detectors.evidence.progress import LEVEL, progress
 from stabilizer.runs.history import RunView, Series
 
 GUARDS = ("accuracy/train", "accuracy/val", "reward/mean")
-"""What a change is judged by, best first: a reward can pay for the very change that is judged."""
+"""Metrics that judge a change, best first: the reward itself may reward the very change that is judged."""
 STRETCH = 60
-"""Rows looked at on either side of a change at most."""
+"""Most rows looked at on either side of a change."""
 LEAST = 8
-"""Rows needed after a change before anything is said."""
+"""Rows needed after a change before it is judged."""
 GAIN = 0.1
-"""Share of the guard's scale that is a gain, when it is beyond the noise."""
+"""Share of the guard's scale that is a gain, when it exceeds the noise."""
 LOSS = 0.25
-"""Share of the guard's scale that is a loss, when it is beyond the noise."""
+"""Share of the guard's scale that is a loss, when it exceeds the noise."""
 ROOM = 0.25
 """Share of the guard's scale that must be excluded as a gain before it is called flat."""
 HIDDEN = 1.5
-"""A gain under so many standard deviations of a row can't be told from noise in a short log, and counts as none."""
+"""Standard deviations of a row under which a gain cannot be told from noise in a short log, and counts as none."""
 CLEAR = 3.0
 """Standard errors of the difference for a gain or a loss."""
 
@@ -45,19 +45,19 @@ class Worth(NamedTuple):
 
     @property
     def words(self) -> str:
-        """As half a sentence."""
+        """As a clause."""
         return f"{self.metric} went from {self.before:.3g} to {self.now:.3g}"
 
 
 def worth(view: RunView, since: int) -> Worth | None:
-    """The guard before `since` against now; None when neither accuracy nor reward was ever logged."""
+    """The guard now against before `since`; None when neither accuracy nor reward was ever logged."""
     for name in GUARDS:
         whole = view.series(name)
         series = whole.last(2000).finite()
         split = int(series.steps.searchsorted(since))
         if len(series) < 2 * LEAST or name == "accuracy/val" and len(series) - split < 3:
             continue
-        if split == 0 and len(whole) > len(series):  # it began before anything within reach: against the first rows
+        if split == 0 and len(whole) > len(series):  # it began before the window: compare with the first rows
             head = whole.values[:20]
             return _worth(view, name, head[np.isfinite(head)], series.values, since)
         split = max(split, min(20, len(series) // 3))
@@ -90,7 +90,7 @@ def _worth(view: RunView, name: str, earlier: np.ndarray, later: np.ndarray, sin
     elif _rises(later[-STRETCH:], noise):
         verdict = "gained"
     elif len(later) >= 12 and trend(later[-500:]).rising:
-        verdict = "unsure"  # slow, and among much noise, but it goes up
+        verdict = "unsure"  # slow and noisy, but rising
     elif gain + 2 * error < max(ROOM * scale, HIDDEN * step_noise(later[-STRETCH:])):
         verdict = "flat"
     return Worth(name, before, now, verdict)
@@ -121,7 +121,7 @@ def levels(series: Series, rows: int = 5) -> np.ndarray:
 
 
 def left(series: Series, before: float, now: float, kind: str) -> int:
-    """The step at which the metric left `before` for good on its way to `now`: a fifth of the way on its own scale.
+    """The step at which the metric finally left `before` on its way to `now`: a fifth of the way on its own scale.
 
     The first step of all when that was more than 500 rows ago.
     """
@@ -129,17 +129,18 @@ def left(series: Series, before: float, now: float, kind: str) -> int:
     start, end = (float(scaled(np.array([value]), kind)[0]) for value in (before, now))
     mark = unscaled(start + 0.2 * (end - start), kind)
     held = (recent.values <= mark if now > before else recent.values >= mark).astype(float)
-    inside = (np.convolve(held, np.ones(5), "valid") >= 3).nonzero()[0]  # where a median of five is
+    inside = (np.convolve(held, np.ones(5), "valid") >= 3).nonzero()[0]  # where a median of five is inside
     if not len(inside):
         return int(series.steps[0])
     return int(recent.steps[min(int(inside[-1]) + 3, len(recent) - 1)])  # the middle of the window that follows
 
 
 def sudden(series: Series, onset: int, kind: str) -> bool:
-    """Whether a change looks more like a step between two rows than like a ramp: nobody learns within a row.
+    """Whether a change looks more like a step between two rows than like a ramp: a policy does not learn within one
+    row.
 
-    Other prompts, another limit or other sampling move a metric in one row; a policy takes some. The rows around the
-    onset are held against a step, a ramp of 16 and one of 40 rows at every place; the one that explains most is it.
+    Other prompts, another limit or other sampling move a metric in one row; a policy takes several. The rows around the
+    onset are compared with a step, a ramp of 16 and one of 40 rows at every place, and the best fit decides.
     """
     split = int(series.steps.searchsorted(onset))
     near = series.values[max(0, split - 30) : split + 45]
@@ -158,7 +159,7 @@ def sudden(series: Series, onset: int, kind: str) -> bool:
 
 
 STRAYS = 0.2
-"""Share of the rows since it came in which a level may be away again."""
+"""Share of the rows since its arrival in which a level may be away again."""
 
 
 def unheard_of(series: Series, onset: int, before: float, now: float) -> bool:
@@ -180,8 +181,8 @@ def unheard_of(series: Series, onset: int, before: float, now: float) -> bool:
 
 
 def last_came(series: Series, onset: int, before: float, now: float) -> int:
-    """When a level that rose in waves came for the last time: the first step from an onset on with whose row it is half
-    of the way, and since when it has been there but for a few rows. The onset itself where it never stayed."""
+    """When a level that rose in waves arrived for the last time: the first step, from the onset, that is half of the
+    way and since which it has been there but for a few rows. The onset itself where it never stayed."""
     split = int(series.steps.searchsorted(onset))
     there = series.values[split:][-300:] > (before + now) / 2
     since = np.cumsum(~there[::-1])[::-1] <= STRAYS * np.arange(len(there), 0, -1)
@@ -190,7 +191,7 @@ def last_came(series: Series, onset: int, before: float, now: float) -> int:
 
 
 def smoothed(series: Series) -> Series:
-    """Medians of every five neighbours: where a row is one prompt's answers, rows lie far apart by luck."""
+    """Medians of every five neighbours: where a row is one prompt's answers, rows differ widely by chance."""
     known = series.finite()
     if len(known) < LEVEL:
         return known
@@ -199,6 +200,6 @@ def smoothed(series: Series) -> Series:
 
 
 def first_level(view: RunView, series: Series) -> float:
-    """The level of the first rows that compare with today's: a cheap look before `drift` is asked."""
+    """The level of the first rows: a cheap check before `drift` is computed."""
     first = int(series.steps.searchsorted(view.baseline_start()))
     return median(series.values[first : first + 10]) if len(series) > first else np.nan

@@ -1,4 +1,4 @@
-"""Language drift: answers leave the language they are expected in."""
+"""Language drift: answers leave the language in which they are expected."""
 
 from __future__ import annotations
 
@@ -16,28 +16,29 @@ SHARES = ("rollout/language_frac", "reward/language/mean", "reward/language_cons
 
 @dataclass(frozen=True, kw_only=True)
 class LanguageDrift(Detector):
-    """The share of answers in the expected language has fallen, and no gain came with it.
+    """The share of answers in the expected language has fallen without any gain.
 
     Signature
         `rollout/language_frac`, or a reward component named `language` or `language_consistency`, is at most `kept` of
-        what its course made expect or of the start of the run. `info` while accuracy (the reward where nobody logs it)
-        rises, `warn` when a gain that matters is excluded, `critical` when it has fallen.
+        what its trend predicts or of the start of the run. `info` while accuracy (the reward where accuracy is not
+        logged) rises, `warn` when a relevant gain is excluded, `critical` when it has fallen.
 
     Why it matters
-        A policy that mixes languages samples tokens the generation engine rates far less likely than the trainer does,
-        so the mismatch between the two spikes and the updates with it; and people can't read the answers any more.
+        A policy that mixes languages samples tokens that the generation engine rates far less likely than the trainer
+        does. The mismatch between the two spikes, and the updates with it. People can no longer read the answers
+        either.
 
     Look-alikes
-        Reasoning in mixed languages while accuracy rises, as R1-Zero did: `info`, for readers only. A bilingual task
-        has a low share from the first step; only the fall counts. All of the fall between two rows is a batch of
-        prompts in another language: `info`.
+        Reasoning in mixed languages while accuracy rises, as R1-Zero did: `info`, because only readability suffers. A
+        bilingual task has a low share from the first step; only the fall counts. A fall entirely between two rows is a
+        batch of prompts in another language: `info`.
 
     False alarms
-        Short answers, code and formulas have no language: a detector of languages guesses there, and the share wanders.
+        Short answers, code and formulas have no language: language identification guesses there, and the share wanders.
 
     Remedies
-        `roll-back` once accuracy has fallen; `raise-beta` before that, where the reference keeps to one language. By
-        hand: a reward for the share of words in the expected language, a prompt that states it.
+        `roll-back` once accuracy has fallen; `raise-beta` before that, where the reference keeps to one language.
+        Manually: a reward for the share of words in the expected language, a prompt that states it.
 
     References
         DeepSeek-R1 (arXiv 2501.12948) on language mixing and a consistency reward.
@@ -75,7 +76,7 @@ class LanguageDrift(Detector):
         strained = self._mismatch(view, onset)
         return self.finding(
             view, severity, onset,
-            f"{name} has fallen to {now:.2f} from {before:.2f} before step {onset}"
+            f"{name} fell from {before:.2f} (before step {onset}) to {now:.2f}"
             + (f"; {verdict.words}" if verdict else "")
             + ("; engine and trainer disagree more than before" if strained else ""),
             metric=name, baseline=before, now=now, mismatch_rose=strained,
@@ -83,6 +84,6 @@ class LanguageDrift(Detector):
 
     @staticmethod
     def _mismatch(view: RunView, onset: int) -> bool:
-        """The engine and the trainer differ at least twice as much as before the drift."""
+        """Whether engine and trainer differ at least twice as much as before the drift."""
         gaps = view.series("policy/mismatch_kl")
         return bool(level(gaps.last(10).finite(), 10) > 2 * level(gaps.between(0, onset).last(20).finite(), 20))

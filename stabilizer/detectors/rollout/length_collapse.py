@@ -1,4 +1,4 @@
-"""Length collapse: answers shrink to almost nothing and are no better for it."""
+"""Length collapse: answers become much shorter without getting better."""
 
 from __future__ import annotations
 
@@ -14,37 +14,36 @@ from stabilizer.runs.history import RunView
 
 LENGTH = "rollout/length_mean"
 ANSWER = 15
-"""Rows that the reward gets to answer a sudden fall."""
+"""Rows that the reward gets to respond to a sudden fall."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LengthCollapse(Detector):
-    """Answers have lost much of their length, and nothing was won by it.
+    """Answers have lost much of their length without any gain.
 
     Signature
-        Mean length is at most `share` of what its course made expect, or of the start of the run, and shorter than
-        anything in the 300 rows before. `warn` when accuracy (the reward where nobody logs it) has gained nothing since
-        and the task is not solved, `critical` when it has lost. Where accuracy was lost with it, `hurt` of what the
-        course made expect is enough: two witnesses of one fall. So it is, as `info`, where it can't be proven that
-        nothing was won, but the newer half of the run, or a young one since (`since.stalled`), shows no gain of the
-        reward (`Progress.idle`), or where it left its course and what the reward gained in 15 rows can't be told from
-        luck.
+        Mean length is at most `share` of what its trend predicts, or of the start of the run, and shorter than anything
+        in the 300 rows before. `warn` when accuracy (the reward where accuracy is not logged) has gained nothing since
+        and the task is not solved, `critical` when it has fallen. Where accuracy fell too, `hurt` of the trend is
+        enough: two signs of one fall. The same `hurt` is `info` where a gain cannot be excluded but none is visible:
+        the newer half of the run shows no gain of the reward (`Progress.idle`), or a young run none since
+        (`since.stalled`), or length left its trend and the reward's gain in 15 rows cannot be told from chance.
 
     Why it matters
-        Answers without room to reason can't get better again: long ones are no longer sampled, so nothing can reward
-        them. In PPO it is the first thing a critic does that undervalues late tokens; elsewhere look for a penalty per
-        token or an end token that pays.
+        Answers without room to reason cannot improve again: long ones are no longer sampled, so nothing can reward
+        them. In PPO it is the first effect of a critic that undervalues late tokens; elsewhere look for a penalty per
+        token or an end token that is rewarded.
 
     Look-alikes
-        Efficient answers: accuracy rises while they shrink, as it does when a base model learns the format in its first
-        steps. A solved task that is answered ever more briefly. A lower length limit, which shows in the share of cut
-        answers (`rollout/truncation`). All of the fall between two rows is other data: `info`.
+        Efficient answers: accuracy rises while they shrink, as when a base model learns the format in its first steps.
+        A solved task that is answered ever more briefly. A lower length limit, which shows in the share of truncated
+        answers (`rollout/truncation`). A fall entirely between two rows is other data: `info`.
 
     False alarms
         A policy that says the same in fewer words at the same accuracy, in a run that has stopped improving.
 
     Remedies
-        `check-reward`: which term punishes length? `roll-back` after a loss. By hand, for PPO: lambda 1 for the
+        `check-reward`: which term punishes length? `roll-back` after a loss. Manually, for PPO: lambda 1 for the
         critic's returns and some steps of critic training before the policy moves.
 
     References
@@ -56,9 +55,9 @@ class LengthCollapse(Detector):
     confirm = 3
 
     share: float = 0.5
-    """Share of the length before, at or under which it has collapsed."""
+    """Share of the earlier length, at or under which it has collapsed."""
     hurt: float = 0.7
-    """The same where accuracy went with it, and for information where the reward shows no gain either."""
+    """The same where accuracy fell too, and for information where the reward shows no gain either."""
     cut: float = 0.1
     """Growth of the truncated share from which the limit explains shorter answers."""
 
@@ -98,9 +97,9 @@ class LengthCollapse(Detector):
         newest = series.steps[-20:]
         sparse = int(newest[-1] - newest[0]) >= 5 * (
             len(newest) - 1
-        )  # rows so far apart that any fall lies between two
+        )  # rows are so far apart that any fall lies between two
         if sudden(series, onset, "positive") and not (sparse and verdict.verdict == "lost"):
-            severity, words = "info", "within a row: other prompts, another limit or other sampling"
+            severity, words = "info", "within one row: other prompts, another limit or other sampling"
         else:
             severity = "critical" if verdict.verdict == "lost" else "warn" if proven else "info"
             words = f"and {verdict.words}"
@@ -113,11 +112,12 @@ class LengthCollapse(Detector):
 
     @staticmethod
     def _hardly_paid(view: RunView, onset: int) -> bool:
-        """What the reward gained in enough rows since can't be told from luck: less than two standard errors."""
+        """Whether the reward's gain, in enough rows since, cannot be told from chance: less than two standard
+        errors."""
         since = outcome(view, onset)
         return since is not None and since.rows >= ANSWER and since.now - since.before <= 2 * since.error
 
     def _limited(self, view: RunView, onset: int) -> bool:
-        """More answers are cut than before: they are short because they may not be longer."""
+        """Whether more answers are truncated than before: they are short because of the limit."""
         shares = view.series("rollout/truncated_frac")
         return level(shares.last(10)) > level(shares.between(0, onset).last(10)) + self.cut

@@ -21,31 +21,30 @@ LENGTH = "rollout/length_mean"
 
 @dataclass(frozen=True, kw_only=True)
 class LengthExplosion(Detector):
-    """Answers have grown by half or more, and the growth was not earned.
+    """Answers have grown by half or more without any gain.
 
     Signature
-        Mean length is at least `growth` times what its own course made expect, or than at the start of the run, or than
-        when accuracy stopped moving, and longer than anything the 300 rows before had. Earned is what accuracy gained
-        since (the reward where nobody logs accuracy): nothing gained is `warn`, something lost is `critical`; `info`
-        when neither can be told and the newer half of the run, or a young one since (`since.stalled`), shows no gain
-        (`Progress.idle`). Where only the reward
-        can say, and it rises because it pays for length (`length_reward_corr`, or rows that pay more whenever they are
-        longer, at least `paid`), that is `warn` too, and said.
+        Mean length is at least `growth` times what its own trend predicts, or its value at the start of the run, or its
+        value when accuracy stopped moving, and longer than anything in the 300 rows before. The gain is what accuracy
+        gained since (the reward where accuracy is not logged). No gain is `warn`, a loss is `critical`. `info` when
+        neither is certain and the newer half of the run shows no gain (`Progress.idle`), or a young run none since
+        (`since.stalled`). Where only the reward is logged and it rises because it rewards length (`length_reward_corr`,
+        or rows with longer answers have higher rewards, at least `paid`), that is `warn` too, and the summary says so.
 
     Why it matters
-        Padding costs generation time in proportion, fills the length limit until answers are cut, and is the commonest
-        exploit there is: a mean over each answer's own tokens makes long wrong answers cheap.
+        Padding costs generation time in proportion and fills the length limit until answers are truncated. It is the
+        commonest exploit: a mean over each answer's own tokens makes long wrong answers cheap.
 
     Look-alikes
-        Reasoning that grows together with accuracy, however far: quiet. A solved task with long answers: `info`. All of
-        the growth between two rows is another data set, limit or sampling, for nobody learns in one row: `info`.
-        Epoch-ordered data comes back to lengths it has had before.
+        Reasoning that grows together with accuracy, however far: silent. A solved task with long answers: `info`.
+        Growth entirely between two rows is another data set, limit or sampling, because a policy does not learn within
+        one row: `info`. Data in epoch order return to earlier lengths.
 
     False alarms
         A run that wanders between short and long answers by itself for longer than 300 rows.
 
     Remedies
-        `check-reward`: does any term pay for length? `roll-back` after a loss. By hand: token-level loss instead of a
+        `check-reward`: does any term reward length? `roll-back` after a loss. Manually: token-level loss instead of a
         mean over each answer, a soft penalty near the limit (`rollout.overlong_buffer`), a limit raised in stages.
 
     References
@@ -59,11 +58,11 @@ class LengthExplosion(Detector):
     growth: float = 1.5
     """Factor by which answers must have grown."""
     young_growth: float = 2.0
-    """The same while the run has fewer than `young` rows: how far it swings by itself is not known yet."""
+    """The same while the run has fewer than `young` rows: the size of its swings is not known yet."""
     young: int = 150
     """Rows after which `growth` is enough."""
     paid: float = 0.65
-    """Correlation of length and reward from which the reward is taken to pay for length."""
+    """Correlation of length and reward from which the reward counts as rewarding length."""
 
     def check(self, view: RunView) -> Finding | None:
         return self.held(self._swollen(view), view, self._swollen)
@@ -80,11 +79,13 @@ class LengthExplosion(Detector):
             if paid < self.paid:
                 return None
             severity = "warn"
-            explained = f"and the reward pays for it (correlation {paid:.2f}); nobody logs whether answers are right"
+            explained = (
+                f"and the reward rewards length (correlation {paid:.2f}); no logged metric counts correct answers"
+            )
         elif reward is not None and reward.solved:
-            severity, explained = "info", "on a task that is solved"
+            severity, explained = "info", "on a solved task"
         elif sudden(view.series(LENGTH), onset, "positive"):
-            severity, explained = "info", "within a row: other prompts, another limit or other sampling"
+            severity, explained = "info", "within one row: other prompts, another limit or other sampling"
         elif verdict.verdict == "unsure":
             severity = "info"
         else:
@@ -98,7 +99,8 @@ class LengthExplosion(Detector):
         )  # fmt: skip
 
     def _grown(self, view: RunView) -> tuple[float, float, int, Worth] | None:
-        """(before, now, onset, what it was worth): against its course, the start, or a standstill of the reward."""
+        """(before, now, onset, gain) against its trend, the start of the run, or the point where the reward stopped
+        moving."""
         series = view.series(LENGTH)
         moved = departure(view, LENGTH, up=True)
         growth = self.young_growth if len(series) < self.young else self.growth
@@ -134,7 +136,7 @@ class LengthExplosion(Detector):
 
     @staticmethod
     def _pays(view: RunView) -> float:
-        """How closely the reward follows length: within a step where that is logged, else from row to row."""
+        """Correlation of reward and length: within a step where that is logged, else from row to row."""
         within = view.series("rollout/length_reward_corr").last(20).finite().values
         if len(within) >= 5:
             return median(within)

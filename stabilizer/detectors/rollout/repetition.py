@@ -1,4 +1,4 @@
-"""Repetition: answers begin to repeat themselves, before the reward shows it."""
+"""Repetition: answers begin to repeat themselves before the reward shows it."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ REPEATED, VARIETY = "rollout/repetition", "rollout/distinct_2"
 
 @dataclass(frozen=True, kw_only=True)
 class Repetition(Detector):
-    """Answers repeat their own word pairs far more than they did, and no gain came with it.
+    """Answers repeat their own word pairs far more than they did, without any gain.
 
     Signature
-        The share of repeated bigrams within an answer has risen by at least `material` over its course or over the
-        start of the run; where only the variety over the step is logged, that has fallen by as much. A long answer
-        repeats more words than a short one, so a rise must leave `material` beyond what the growth of length explains.
-        `warn` while accuracy (the reward where nobody logs it) gained nothing, `critical` once it has lost, `info`
-        while it gains. Once it has lost, half of `material` over its course is enough: two witnesses of one fall.
+        The share of repeated bigrams within an answer has risen by at least `material` over its trend or over the start
+        of the run. Where only the variety over the step is logged, that has fallen by as much. A long answer repeats
+        more words than a short one, so `material` must remain beyond what the growth of length explains. `warn` while
+        accuracy (the reward where accuracy is not logged) gained nothing, `critical` once it has fallen, `info` while
+        it gains. Once it has fallen, half of `material` over its trend is enough: two signs of one fall.
 
     Why it matters
-        An echo is the policy's own most likely text fed back to it. The spread of rewards goes first, then entropy,
-        then the gradient spikes and the reward falls; by then the weights are seldom worth saving, so this is the
-        finding to act on early.
+        An echo is the policy's own most likely text fed back to it. The spread of rewards falls first, then entropy,
+        then the gradient spikes and the reward falls. By then the weights are seldom worth saving, so act on this
+        finding early.
 
     Look-alikes
-        Tasks with repetitive right answers (tables, counting, code): high from the first step, only the rise counts.
-        A right answer that happens to repeat, learned while accuracy rises. Fewer distinct answers to one prompt on
-        the way to certainty is no repetition within an answer (`policy/entropy-collapse` looks at that).
+        Tasks with repetitive correct answers (tables, counting, code): high from the first step, only the rise counts.
+        A correct answer that happens to repeat, learned while accuracy rises. Fewer distinct answers to one prompt, as
+        the policy becomes certain, are no repetition within an answer (`policy/entropy-collapse` covers that).
 
     False alarms
         Answers of a few tokens have a handful of bigrams, so the share is coarse: the level is a median of five rows.
 
     Remedies
-        `raise-entropy` while the reward stands, `roll-back` once it has fallen. By hand: stop generation at a repeat,
+        `raise-entropy` while the reward holds, `roll-back` once it has fallen. Manually: stop generation at a repeat,
         drop groups without spread of reward, look for a reward term that counts words.
 
     References
@@ -52,7 +52,7 @@ class Repetition(Detector):
     confirm = 3
 
     material: float = 0.15
-    """Change of the share of bigrams that is worth a word; the most that text of one style wanders by is a few %."""
+    """Change of the share of bigrams that is reported; text of one style varies by a few % at most."""
 
     def check(self, view: RunView) -> Finding | None:
         name, up = (REPEATED, True) if REPEATED in view else (VARIETY, False)

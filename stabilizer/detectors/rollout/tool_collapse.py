@@ -1,4 +1,4 @@
-"""Tool collapse: a policy that used its tool stops using it, or uses it wrongly, and is no better for it."""
+"""Tool collapse: a policy that used its tool stops using it, or uses it wrongly, without any gain."""
 
 from __future__ import annotations
 
@@ -18,30 +18,31 @@ CALLS, WRONG = "rollout/searches_mean", "rollout/invalid_calls_frac"
 
 @dataclass(frozen=True, kw_only=True)
 class ToolCollapse(Detector):
-    """Tool calls have ended or become invalid after having been in use, or go, and right answers with them.
+    """Tool calls that were in use have ended or become invalid, or decline together with correct answers.
 
     Signature
         Given up: the level of answered calls per episode is at most `left_over` of the highest it held for `held` rows
         (at least `used` calls) within the last 500. Broken: the share of invalid calls has risen to at least `broken`
-        from less than half of that. `warn` when accuracy (the reward where nobody logs it) gained nothing since,
-        `critical` when it has lost. Going: calls have left their course for `fewer` of what it made expect, lower than
-        anything in the 300 rows before, and accuracy was lost with them: `warn`, for there is a way back as yet.
+        from less than half of that. `warn` when accuracy (the reward where accuracy is not logged) gained nothing
+        since, `critical` when it has fallen. Declining: calls have fallen to `fewer` of what their trend predicts,
+        lower than anything in the 300 rows before, and accuracy fell with them: `warn`, because the decline can still
+        be reversed.
 
     Why it matters
-        A tool that is never called is never rewarded, so the way back is closed: runs have gone from 10 % grounded
-        answers to none within 50 steps, on every seed. Invalid calls teach the same lesson more slowly: calling never
-        pays.
+        A tool that is never called is never rewarded, so there is no way back: runs have gone from 10 % grounded
+        answers to none within 50 steps, on every seed. Invalid calls have the same effect more slowly: calling is never
+        rewarded.
 
     Look-alikes
         A policy that has learned to answer without the tool, with accuracy rising. A solved task. A young policy that
         calls wrongly and is learning the format: the share falls. Calls that were never made in the first place.
 
     False alarms
-        Prompts that need no tool, undeclared, on a run that has stopped improving.
+        Undeclared prompts that need no tool, in a run that has stopped improving.
 
     Remedies
-        `roll-back` to before the fall, with `raise-entropy` where one wording has won. By hand: check what the tool
-        answers (empty results, time-outs, a changed format), reward a well-formed call, mix in demonstrations.
+        `roll-back` to before the fall, with `raise-entropy` where one wording has won. Manually: check what the tool
+        returns (empty results, time-outs, a changed format), reward a well-formed call, mix in demonstrations.
 
     References
         Peak-then-collapse of grounded tool use (arXiv 2605.26037); Search-R1 (arXiv 2503.09516) on masking what the
@@ -61,7 +62,7 @@ class ToolCollapse(Detector):
     broken: float = 0.5
     """Share of invalid calls from which calling no longer works."""
     fewer: float = 0.75
-    """Share of the expected use at or under which a fall of accuracy is the tool's."""
+    """Share of the expected use at or under which a fall of accuracy is attributed to the tool."""
 
     def check(self, view: RunView) -> Finding | None:
         for name, look in ((CALLS, self._given_up), (WRONG, self._broken)):
@@ -120,7 +121,7 @@ class ToolCollapse(Detector):
 
 
 def _after_last(inside: np.ndarray) -> int:
-    """The row after the last that is inside; rows are few, and one odd row is passed over by three in a row."""
+    """The row after the last that is inside. Three rows in a row are needed, so that one odd row is ignored."""
     held = np.convolve(inside, np.ones(3), "same") >= 2
     rows = held.nonzero()[0]
     return min(int(rows[-1]) + 1, len(inside) - 1) if len(rows) else 0

@@ -1,4 +1,4 @@
-"""Truncation: answers are cut by the length limit before they are finished."""
+"""Truncation: the length limit cuts answers before they are finished."""
 
 from __future__ import annotations
 
@@ -18,37 +18,37 @@ CUT = "rollout/truncated_frac"
 
 @dataclass(frozen=True, kw_only=True)
 class Truncation(Detector):
-    """Many answers never reach their end, and training has nothing to show for it.
+    """Many answers never reach their end, without any gain for training.
 
     Signature
         The median of the last `window` rows of the truncated share. Either it has risen: at least `risen` and twice
-        what its course made expect, since when it last came there and stayed. Or it is high: at least `most` for
-        `patience` rows, `nearly_all` for a third of that. `info` while accuracy or reward gains, and while it is too
-        early to say; `warn` once a gain that matters is excluded; `critical` once the reward has fallen, and when
-        `nearly_all` are cut for `patience` rows of a flat reward. In a log of fewer rows than `window`, five at least,
-        `info` where `nearly_all` are cut in each.
+        what its trend predicts; the onset is when it last got there and stayed. Or it is high: at least `most` for
+        `patience` rows, or `nearly_all` for a third of that. `info` while accuracy or reward gains, and while it is too
+        early to judge; `warn` once a relevant gain is excluded; `critical` once the reward has fallen, and when
+        `nearly_all` are truncated for `patience` rows of a flat reward. In a log of fewer rows than `window`, five at
+        least: `info` where `nearly_all` are truncated in each.
 
     Why it matters
-        A cut answer is judged by what it did not get to say: right reasoning scores zero, and the policy is taught
-        that it was wrong. When nearly all are cut, the reward says nothing but how soon an answer stops.
+        A truncated answer is judged without its ending: correct reasoning scores zero, and the policy learns that it
+        was wrong. When almost all are truncated, the reward measures only how soon an answer stops.
 
     Look-alikes
-        A short limit by design in a first stage: many are cut, the reward rises, the share falls (`info`). A base model
-        that does not know its end token yet: it learns it, and the share falls. A solved task whose answers run on
+        A short limit by design in a first stage: many are truncated, the reward rises, the share falls (`info`). A base
+        model that does not know its end token yet learns it, and the share falls. A solved task whose answers continue
         after the result (`info`). A single row of long answers does not move a median of ten.
 
     False alarms
-        A reward that starts at zero for more than `patience` rows while most answers are cut is reported before its
-        first success.
+        A reward that starts at zero for more than `patience` rows while most answers are truncated is reported before
+        its first success.
 
     Remedies
-        By hand: a longer limit first, when memory allows; then a soft penalty near it (`rollout.overlong_buffer`), or
-        leaving cut answers out of the loss, which helped some runs and hurt others: one at a time. `roll-back` if the
-        reward fell; `check-reward` where a term pays for length.
+        Manually: a longer limit first, when memory allows. Then a soft penalty near it (`rollout.overlong_buffer`), or
+        leaving truncated answers out of the loss, which helped some runs and hurt others: one at a time. `roll-back` if
+        the reward fell; `check-reward` where a term rewards length.
 
     References
         DAPO (arXiv 2503.14476) on overlong filtering; ScaleRL (arXiv 2510.13786) and Skywork-OR1 (arXiv 2505.22312),
-        who disagree about masking.
+        which disagree about masking.
     """
 
     id = "rollout/truncation"
@@ -57,13 +57,13 @@ class Truncation(Detector):
     window: int = 10
     """Rows in the level."""
     risen: float = 0.15
-    """Share from which a rise is worth a word."""
+    """Share from which a rise is reported."""
     most: float = 0.5
     """Share that is too high whenever it began."""
     nearly_all: float = 0.95
-    """Share from which the reward no longer speaks of answers."""
+    """Share from which the reward no longer depends on the answers."""
     patience: int = 60
-    """Rows a high share may last before it is held against the run."""
+    """Rows for which a high share is tolerated."""
 
     def check(self, view: RunView) -> Finding | None:
         shares = view.series(CUT)
@@ -85,7 +85,7 @@ class Truncation(Detector):
         fate = verdict.verdict if verdict else "flat"
         rows = len(shares.between(onset, view.step))
         logged = any(len(view.series(name)) for name in GUARDS)
-        said = verdict.words if verdict else "too early to judge the reward" if logged else "no reward is logged"
+        said = verdict.words if verdict else "it is too early to judge the reward" if logged else "no reward is logged"
         long = rows >= (self.patience // 3 if now >= self.nearly_all else self.patience)
         if fate == "gained":
             severity = "info"
@@ -100,19 +100,19 @@ class Truncation(Detector):
         before = 0.0 if np.isnan(before) else before
         return self.finding(
             view, severity, onset,
-            f"{now:.0%} of answers are cut by the length limit ({before:.0%} before step {onset}), {rows} rows long;"
-            f" {said}",
+            f"{now:.0%} of answers have been truncated by the length limit for {rows} rows ({before:.0%} before"
+            f" step {onset}); {said}",
             metric=CUT, baseline=before, now=now,
         )  # fmt: skip
 
     def _all_cut(self, view: RunView, shares: Series) -> Finding | None:
-        """Nearly all are cut in every row of a log that has only a few: no row of any number of answers is by luck."""
+        """Almost all are truncated in every row of a log that has only a few rows."""
         if len(shares) < LEVEL or shares.values.min() < self.nearly_all:
             return None
         now = level(shares, len(shares))
         return self.finding(
             view, "info", int(shares.steps[0]),
-            f"{now:.0%} of answers are cut by the length limit in all of the {len(shares)} rows so far",
+            f"{now:.0%} of answers are truncated by the length limit in all {len(shares)} rows so far",
             metric=CUT, baseline=float(shares.values[0]), now=now,
         )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Config error: the trainer refused its own configuration and stopped."""
+"""Config error: the trainer rejected its own configuration and stopped."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from stabilizer.trainers.refused import accepted
 
 @dataclass(frozen=True, kw_only=True)
 class ConfigError(Detector):
-    """The log ends in the trainer's own validation error: settings that do not go together.
+    """The log ends in the trainer's own validation error: settings that are not valid together.
 
     Signature
-        After the last row of metrics (usually there is none) stands an exception whose message is one of the checks
+        After the last row of metrics (usually there is none) comes an exception whose message is one of the checks that
         trainers make on their configuration: a batch that does not divide into groups or over GPUs, a group of one
         answer, keys that exclude one another, an unknown key.
 
     Why it matters
-        The run never started, so the fix costs a minute; but the messages name the rule and seldom the settings that
-        would do, and some advice that goes round is wrong: a single generation per prompt is never valid for GRPO,
-        whatever divides.
+        The run never started, so the fix takes a minute. But the messages name the rule and seldom the settings that
+        would work, and some common advice is wrong: a single generation per prompt is never valid for GRPO, whatever
+        divides.
 
     Look-alikes
-        The same message with rows after it: somebody mended it and started again in the same log, so this is silent.
-        An exception with another message is `system/crashed`. A setting that is accepted and unwise shows in no log
-        before it does harm: that is what `stabilizer preflight` is for.
+        The same message with rows after it: somebody fixed it and restarted in the same log, so this is silent. An
+        exception with another message is `system/crashed`. An accepted but unwise setting does not show in a log before
+        it does harm: `stabilizer preflight` covers that.
 
     False alarms
-        A `ValidationError` of some library inside a reward function, when it ended the run, is taken for one; the
-        message says which.
+        A `ValidationError` of a library inside a reward function, if it ended the run, is mistaken for one; the message
+        shows it.
 
     Remedies
-        `fix-config`: the settings that the trainer accepts, nearest first, worked out from the numbers in its message.
-        By hand where a message holds no numbers: `stabilizer preflight CONFIG` judges the whole configuration, and
-        `stabilizer plan` lists every valid way to cut a batch over a number of GPUs.
+        `fix-config`: the settings that the trainer accepts, nearest first, computed from the numbers in its message.
+        Manually, where a message holds no numbers: `stabilizer preflight CONFIG` checks the whole configuration, and
+        `stabilizer plan` lists every valid way to split a batch over a number of GPUs.
 
     References
         open-r1 issue 249 ("The global train batch size (7 x 1) must be evenly divisible by ... (8)": eight GPUs, one of
@@ -58,8 +58,8 @@ class ConfigError(Detector):
         where = f" ({end.where})" if end.where else ""
         return self.finding(
             view, "info" if end.harmless else "critical", view.step,
-            f"the trainer refused its configuration: {end.message}{where}",
-            cause="config-error", what="the trainer checks its settings itself and stops where they do not fit",
+            f"the trainer rejected its configuration: {end.message}{where}",
+            cause="config-error", what="the trainer checks its settings and stops when they are not valid together",
             next=instead.how, valid=instead.settings, message=end.message,
             **{key: end.event.data[key] for key in ("file", "line") if key in end.event.data},
         )  # fmt: skip

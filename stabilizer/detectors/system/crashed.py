@@ -1,4 +1,4 @@
-"""Crashed: out of memory, a dead worker or an exception, and nothing was trained after it."""
+"""Crashed: out of memory, a dead worker or an exception, after which nothing was trained."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ class Crashed(Detector):
     """The log ends in a failure: out of memory, a process that died, or an exception.
 
     Signature
-        A failure stands in the log after the last row of metrics of the newest attempt. Of several, a message that
-        names its reason (out of memory, a killed process) counts before a plain exception, the first before those
-        that follow from it, and what other processes say of it (`ChildFailedError`, a collective that timed out) last.
+        A failure appears in the log after the last row of metrics of the newest attempt. Of several, a message that
+        names its reason (out of memory, a killed process) ranks before a plain exception, the first before those that
+        follow from it, and what other processes report about it (`ChildFailedError`, a collective that timed out) last.
 
     Why it matters
-        Nothing is being trained. Until somebody restarts it the machines only cost money, and a restart without a
-        change runs into most of these again, at the same step.
+        Nothing is being trained. Until somebody restarts the run, the machines only cost money, and a restart without a
+        change hits most of these failures again at the same step.
 
     Look-alikes
         A failure with rows after it was survived (a reward function that raised and was caught, a worker that Ray
-        started anew) or repaired (the job was restarted and trained on): silent. An error after the last planned step
+        restarted) or repaired (the job was restarted and trained on): silent. An error after the last planned step
         happened while saving, uploading or shutting down: `info`, and so is Ctrl-C or a scheduler's SIGTERM. A
-        configuration that the trainer refuses is `system/config-error`. The word "error" in a line is no failure;
-        an exception at the start of a line, or a traceback, is.
+        configuration that the trainer rejects is `system/config-error`. The word "error" in a line is no failure; an
+        exception at the start of a line, or a traceback, is.
 
     False alarms
-        A log copied while it is still written may end in a failure that the run is about to survive. Answers of the
-        model that contain a traceback are taken for one when they stand after the last row.
+        A log copied while it is still being written may end in a failure that the run is about to survive. A traceback
+        in a generated answer after the last row is mistaken for a failure.
 
     Remedies
-        `save-memory`, `look-at-the-machine` or `mend-the-program`, with the one change that the finding names; then go
-        on from the newest checkpoint. By hand, where the reason is not in the log: the kernel's (`dmesg -T`) and the
-        scheduler's record of that minute.
+        `save-memory`, `look-at-the-machine` or `mend-the-program`, with the one change that the finding names; then
+        resume from the newest checkpoint. Manually, where the reason is not in the log: the kernel log (`dmesg -T`) and
+        the scheduler's record of that minute.
 
     References
-        torch `TORCH_NCCL_*` and `PYTORCH_CUDA_ALLOC_CONF` documentation; verl's performance guide on which batch
-        sizes cost memory and which change the optimisation; transformers' `ddp_timeout`.
+        torch `TORCH_NCCL_*` and `PYTORCH_CUDA_ALLOC_CONF` documentation; verl's performance guide on which batch sizes
+        cost memory and which change the optimisation; transformers' `ddp_timeout`.
     """
 
     id = "system/crashed"
@@ -60,7 +60,7 @@ class Crashed(Detector):
         but = f"; {end.harmless}" if end.harmless else ""
         return self.finding(
             view, "info" if end.harmless else "critical", view.step,
-            f"training ended {after}: {known.what}{but}. The log says: {end.message}{where}",
+            f"training ended {after}: {known.what}{but}. From the log: {end.message}{where}",
             cause=known.cause, what=known.what, next=todo(known, str(view.about("trainer", ""))),
             message=end.message, **{key: end.event.data[key] for key in ("file", "line") if key in end.event.data},
         )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Data shift: other prompts than before, or the same ones once too often."""
+"""Data shift: prompts other than before, or the same ones repeated too often."""
 
 from __future__ import annotations
 
@@ -19,58 +19,59 @@ from stabilizer.runs.history import RunView, Series
 
 REWARDS = ("reward/mean", "accuracy/train")
 ANSWERS = ("rollout/length_mean", "policy/entropy", "rollout/distinct", "rollout/repetition")
-"""What prompts change about answers, and a reward function does not."""
+"""Properties of answers that prompts change and a reward function does not."""
 JUMPING = ("rollout/length_mean", "policy/entropy")
-"""Of these, what says little by chance: a jump between two rows is looked for here and in the reward."""
+"""The ones among them with little noise: a jump between two rows is looked for in these and in the reward."""
 UPDATES = ("policy/kl_old", "optim/update_ratio", "optim/grad_norm")
-"""What moves when it is the policy that changed."""
+"""Metrics that move when the policy itself changed."""
 BEFORE = 40
-"""Rows that say what was, at least half of them there."""
+"""Rows that define the earlier level; at least half of them must exist."""
 AFTER = 8
-"""Rows that say what is."""
+"""Rows that define the present level."""
 STRETCH = 30
-"""Rows that say what the reward is, as far as there are so many: it is the noisiest of all."""
+"""Rows that define the level of the reward, where there are as many: it is the noisiest of all."""
 STEEP = 0.65
 """Share of the whole change that the first row has, and that the row before it has not."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DataShift(Detector):
-    """The prompts changed and nobody said so; or they are being learned by heart.
+    """The prompts changed without a declaration, or they are being memorised.
 
     Signature
-        From one row to the next reward, length or entropy of the answers is elsewhere: 8 rows differ from the 40 before
-        by `jump` standard deviations, and the first of them has most of it already. From that row on the reward differs
-        by `clear` standard errors both from where it was and from where it was going, and length, entropy or variety by
-        `also` standard deviations, while update size, KL to the sampling policy and gradient norm stay within a factor
-        of `calm`: `info` for `stand` rows. It is `warn` when the reward fell and, `patience` rows
-        later, is still down and can't be gaining more than a seventh of the fall in a hundred rows. By heart: training
-        accuracy lies `gap` above validation and that distance has grown by `grown` beyond the noise of both: `info`,
-        `warn` once validation has fallen from its best by `lost`.
+        Shift: from one row to the next the reward, length or entropy of the answers changes. 8 rows differ from the 40
+        before by `jump` standard deviations, and the first of them already has most of the change. From that row, the
+        reward differs by `clear` standard errors both from its level and from its trend, and length, entropy or variety
+        by `also` standard deviations. Update size, KL to the sampling policy and gradient norm stay within a factor of
+        `calm`. `info` for `stand` rows. `warn` when the reward fell and, `patience` rows later, is still down and
+        cannot be gaining more than a seventh of the fall in a hundred rows.
+
+        Memorisation: training accuracy is `gap` above validation, and that distance has grown by `grown` beyond the
+        noise of both: `info`, and `warn` once validation has fallen from its best by `lost`.
 
     Why it matters
-        A new file, the next epoch's order or a curriculum's stage looks like collapse, saturation or a length
-        explosion on every chart. Whoever cuts the learning rate then slows a healthy run. Prompts seen too often pay
-        in reward and cost in everything that was not asked for.
+        A new file, the next epoch's order or a curriculum stage looks like collapse, saturation or a length explosion
+        on every chart. A learning rate that is cut in response slows a healthy run. Prompts seen too often gain reward
+        and lose everything that was not rewarded.
 
     Look-alikes
-        A verifier that fails makes the reward jump and leaves the answers as they were (`reward/outage`,
-        `reward/collapse`). Answers that are shorter because more of them are cut met another limit. A policy that
-        breaks takes rows to do so, and its updates show it first. Declared stages, resumes and rollbacks start a new
-        baseline. A validation set that was harder all along keeps its distance. Shares that only ever are 0, 0.5 or 1
-        jump at every row; that is their noise.
+        A failing verifier makes the reward jump and leaves the answers as they were (`reward/outage`,
+        `reward/collapse`). Answers that are shorter because more of them are truncated met another limit. A policy that
+        breaks takes several rows, and its updates show it first. Declared stages, resumes and rollbacks start a new
+        baseline. A validation set that was always harder keeps its distance. Shares that are only ever 0, 0.5 or 1 jump
+        at every row; that is their noise.
 
     False alarms
-        Data in the order of difficulty, repeated every epoch, shift at every boundary: `info` each time, and true.
+        Data in order of difficulty, repeated every epoch, shift at every boundary: `info` each time, and correct.
 
     Remedies
-        None for a shift that was meant: declare it (an event of the kind data-stage), and all is judged by what came
-        after. `easier-prompts` when nothing is learned on the new ones: mix old and new. By hand, for prompts learned
-        by heart: fewer epochs, more prompts, stop at the best validation.
+        None for an intended shift: declare it (an event of the kind data-stage), and everything is judged by what came
+        after. `easier-prompts` when nothing is learned on the new ones: mix old and new. Manually, for memorised
+        prompts: fewer epochs, more prompts, stop at the best validation.
 
     References
         Hugging Face's and verl's data loaders (order by epoch); GRESO (prompts once uninformative stay so); DAPO (arXiv
-        2503.14476) on filtering; RL on one example (arXiv 2504.20571) for how long memorising may pay.
+        2503.14476) on filtering; RL on one example (arXiv 2504.20571) for how long memorising may help.
     """
 
     id = "system/data-shift"
@@ -78,19 +79,19 @@ class DataShift(Detector):
     confirm = 3
 
     jump: float = 5.0
-    """Standard deviations of a row by which something must jump from one row to the next."""
+    """Standard deviations of a row by which a metric must jump from one row to the next."""
     clear: float = 4.0
     """Standard errors by which the reward must differ."""
     also: float = 4.0
-    """The same for what the answers are like."""
+    """The same for the properties of answers."""
     calm: float = 3.0
-    """Factor within which updates stay."""
+    """Factor within which update metrics stay."""
     stand: int = 60
-    """Rows for which a shift is told of."""
+    """Rows for which a shift is reported."""
     patience: int = 150
     """Rows after which a reward that fell should have begun to recover."""
     gap: float = 0.2
-    """Share of problems by which training lies above validation."""
+    """Share of problems by which training is above validation."""
     grown: float = 0.15
     """Growth of that distance since the first validations."""
     lost: float = 0.05
@@ -121,7 +122,7 @@ class DataShift(Detector):
         answers = ", ".join(f"{other} {old:.3g} to {new:.3g}" for other, (old, new) in moved.items())
         tail = (
             f"; after {since} rows the reward has not begun to recover" if stuck
-            else "; the policy's updates are as before, so the prompts changed and not the policy"
+            else "; the policy's updates are unchanged, so the prompts changed and not the policy"
         )  # fmt: skip
         return self.finding(
             view, "warn" if stuck else "info", onset,
@@ -130,7 +131,7 @@ class DataShift(Detector):
         )  # fmt: skip
 
     def _jump_step(self, view: RunView, name: str, start: int) -> int:
-        """The step of the newest jump between two rows of a metric since a step; -1 when there is none."""
+        """The step of the newest jump of a metric between two rows since a step; -1 when there is none."""
         if view.rows(name) <= BEFORE // 2 + AFTER:
             return -1
         series = view.series(name)
@@ -140,7 +141,7 @@ class DataShift(Detector):
         return int(series.steps[row]) if 0 <= row and len(series) - row <= 2 * self.patience else -1
 
     def _shifted(self, series: Series, onset: int, start: int) -> tuple[float, float] | None:
-        """(before, after) when the reward differs on the two sides: from where it was and from where it was going."""
+        """(before, after) when the reward after the step differs from both its earlier level and its earlier trend."""
         split, first = int(series.steps.searchsorted(onset)), int(series.steps.searchsorted(start))
         old, new = series.values[max(first, split - BEFORE) : split], series.values[split : split + STRETCH]
         old, new = old[np.isfinite(old)], new[np.isfinite(new)]
@@ -158,7 +159,7 @@ class DataShift(Detector):
 
     @staticmethod
     def _cut_short(view: RunView, onset: int, moved: dict[str, tuple[float, float]]) -> bool:
-        """Answers are shorter because more of them are cut: another limit, not other prompts."""
+        """Whether answers are shorter because more of them are truncated: another limit, not other prompts."""
         length = moved.get("rollout/length_mean")
         ends = _ends(view.series("rollout/truncated_frac"), onset) if length and length[1] < length[0] else None
         return ends is not None and float(ends[1].mean() - ends[0].mean()) > 0.05
@@ -179,7 +180,7 @@ class DataShift(Detector):
         return float(ends[0].mean()), float(ends[1].mean())
 
     def _calm(self, view: RunView, onset: int) -> bool:
-        """Whether at least one sign of the policy's updates is known, and none has jumped."""
+        """Whether at least one update metric is logged, and none has jumped."""
         known = [ends for name in UPDATES if (ends := _ends(view.series(name), onset))]
         levels = [(median(old), median(new)) for old, new in known]
         limit = math.log(self.calm)
@@ -208,8 +209,8 @@ class DataShift(Detector):
         tail = f", and validation has fallen by {fall:.2f} from its best" if harm else ""
         return self.finding(
             view, "warn" if harm else "info", onset,
-            f"training accuracy is {now:.2f} above validation ({start:.2f} at the start): the prompts are being learned"
-            f" by heart{tail}",
+            f"training accuracy is {now:.2f} above validation ({start:.2f} at the start): the prompts are being"
+            f" memorised{tail}",
             metric="accuracy/val", baseline=max(levels), now=levels[-1], gap=now,
         )  # fmt: skip
 
@@ -234,10 +235,12 @@ def _jump(
         return None
     begun, then = row + 1 - AFTER, float(values[row - AFTER])
     rise = float(values[begun]) - then
-    if not abs(rise) > 0.04 * abs(then) or not rise * (float(values[row]) - then) > 0:  # most rows end here, cheaply
+    if (
+        not abs(rise) > 0.04 * abs(then) or not rise * (float(values[row]) - then) > 0
+    ):  # a cheap check that ends most rows
         return None
     old, new = values[max(first, begun - BEFORE) : begun], values[begun : row + 1]
-    with np.errstate(invalid="ignore"):  # infinite rows make a NaN, which passes by below
+    with np.errstate(invalid="ignore"):  # infinite rows make a NaN, which fails the comparison below
         was = mean(old)
         change = median(new) - was
         if abs(change) < 0.05 * abs(was) or not abs(change) > jump * deviation(old):
@@ -249,7 +252,7 @@ def _jump(
 
 
 def _ends(series: Series, onset: int) -> tuple[np.ndarray, np.ndarray] | None:
-    """The finite rows before and from a step on; None when there are too few."""
+    """The finite rows before and from a step; None when there are too few."""
     split = int(series.steps.searchsorted(onset))
     old, new = series.values[max(0, split - BEFORE) : split], series.values[split : split + AFTER]
     old, new = old[np.isfinite(old)], new[np.isfinite(new)]

@@ -1,4 +1,4 @@
-"""Invariant: something that must hold exactly does not, so what is computed is not what the algorithm says."""
+"""Invariant: something that must hold exactly does not, so the computation does not match the algorithm."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ GROUP_KEYS = (
     ("actor_rollout_ref.rollout.n_agent", "algorithm.adv_estimator", ("grpo",)),
     ("rollout.n_samples_per_prompt", "algo.advantage.estimator", ("rloo", "group_norm", "dr_grpo")),
 )  # fmt: skip
-"""Where trainers configure the size of a group, and the algorithms that compare within it (none: always)."""
+"""Keys with which trainers configure the group size, and the algorithms that compare within it (none: always)."""
 _LOOKED_AT = (
     "reward/advantage_center_error", "policy/ratio_first_error", "policy/mismatch_kl", "rollout/sync_error",
     "batch/group_size",
 )  # fmt: skip
 RELATIVE = ("group_std", "group_mean", "batch_std", "leave_one_out")
-"""`policy.advantage` of ours that compares within a group."""
+"""Values of our `policy.advantage` that compare within a group."""
 
 
 class Broken(NamedTuple):
@@ -39,54 +39,56 @@ class Broken(NamedTuple):
     now: float
     words: str
     onset: int | None = None
-    """Since when, where the rule itself can tell."""
+    """Step since when, where the rule itself knows."""
     setting: str = ""
     """The metric of a setting that is not what it should be."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Invariant(Detector):
-    """A rule that holds in every correct run, whatever it learns, does not hold here.
+    """A rule that holds in every correct run does not hold here.
 
     Signature
-        One row is proof for: a group's mean advantage that is not 0 (`reward/advantage_center_error`, logged only where
-        the algorithm centres per group: PPO and whitening over the batch do not); a ratio that is not 1 before any
-        weight moved, where the builtin engine generates in float32; a log-probability of the probe that differs between
-        engine and learner after the weights were handed over, or a hand-over that had to be repeated; groups of one
-        answer under an algorithm that compares within groups. In shorter precision, or an unknown one, a ratio far from
-        1 must stand for 5 rows, and so must ratio or probe where they are `apart` times the worst of the first 20 rows
-        since the last declared event: precision does not change in mid-run. Where nobody logs the group size: 30 rows
-        from the first in which rewards differ between prompts and never within one (`warn`). Settings are judged as
-        well (`warn`): a knob of our trainer that stood still and was turned by a quarter or more while no event
-        declares it (more prompts, answers or tokens are no mistake), for 300 rows or until it is back; a rate above the
-        configured peak, fewer prompts, shorter answers, another weight of KL or entropy than the knobs ask for, in 3
-        rows. A foreign log declares nothing, so there a turned knob, or a rate that jumps by half out of a rest, counts
-        once the reward has fallen or lost its pace.
+        One row is proof for these: a group's mean advantage that is not 0 (`reward/advantage_center_error`, logged only
+        where the algorithm centres per group: PPO and whitening over the batch do not); a ratio that is not 1 before
+        any weight moved, where the builtin engine generates in float32; a log-probability of the probe that differs
+        between engine and learner after a weight transfer, or a transfer that had to be repeated; groups of one answer
+        under an algorithm that compares within groups.
+
+        In lower or unknown precision, a ratio far from 1 must last for 5 rows, and so must a ratio or probe error that
+        is `apart` times the worst of the first 20 rows since the last declared event: precision does not change
+        mid-run. Where the group size is not logged: 30 rows since the first in which rewards differ between prompts and
+        never within one (`warn`).
+
+        Settings are checked as well (`warn`). In our trainer: a knob that was constant and changed by a quarter or more
+        without a declared event (more prompts, answers or tokens are no mistake), for 300 rows or until it is back; or,
+        in 3 rows, a rate above the configured peak, fewer prompts, shorter answers, or another weight of KL or entropy
+        than the knobs ask for. A foreign log declares nothing, so there a changed knob, or a rate that jumps by half
+        after being constant, counts once the reward has fallen or lost its pace.
 
     Why it matters
         These are bugs and no instabilities: mixed-up group ids, an off-by-one in a mask, stale weights in the engine.
-        The reward may rise all the same for a hundred steps and then everything since is wasted; no learning rate
-        helps.
+        The reward may still rise for a hundred steps, and then everything since is wasted; no learning rate helps.
 
     Look-alikes
-        Rounding: the limits lie 100 times above what correct float32 runs show. bfloat16, mixed precision and vLLM
-        round visibly, so their ratio has a loose limit here and their disagreement is judged by `policy/mismatch`.
-        Groups without spread late in a run are a converged policy, early with rewards all equal a task too hard:
-        neither is proof, so the first rows must have shown it with rewards that differ. Weights that do not move at all
-        are `optim/no-update`. PPO with one answer per prompt is right: its critic is what it compares with. A schedule
-        that moves at every row, an adaptive weight, a batch that varies with what is filtered never stood still; what
-        is declared is somebody's decision.
+        Rounding: the limits are 100 times above what correct float32 runs show. bfloat16, mixed precision and vLLM
+        round visibly, so their ratio has a loose limit here, and `policy/mismatch` judges their disagreement. Groups
+        without spread late in a run mean a converged policy, and early with equal rewards a task that is too hard.
+        Neither is proof, so the first rows must have shown it with rewards that differ. Weights that do not move at all
+        are `optim/no-update`. PPO with one answer per prompt is correct: it compares with its critic. A schedule that
+        moves at every row, an adaptive weight, or a batch that varies with filtering was never constant; a declared
+        change is somebody's decision.
 
     False alarms
-        None known for the exact rules. Sampling at temperature 0, on purpose, looks like groups of one answer; there
-        is nothing to learn from it either.
+        None known for the exact rules. Sampling at temperature 0 on purpose looks like groups of one answer; there is
+        nothing to learn from it either.
 
     Remedies
-        `restore-setting` puts back a knob that was turned without a word; declare the change if it was meant.
-        `roll-back` to a checkpoint from before the onset once the bug is mended; it is no fix by itself. By hand: stop
-        and look at what the finding names. For advantages, the order in which completions and group ids are joined;
-        for the ratio, the shift between tokens and log-probabilities, padding and temperature; for the engine, its log
-        of the last weight update; for groups of one, the group size (2 or more, usually 8).
+        `restore-setting` restores a knob that was changed without a declaration; declare the change if it was intended.
+        `roll-back` to a checkpoint from before the onset once the bug is fixed; it is no fix by itself. Manually: stop
+        and check what the finding names. For advantages: the order in which completions and group ids are joined. For
+        the ratio: the shift between tokens and log-probabilities, padding and temperature. For the engine: its log of
+        the last weight update. For groups of one: the group size (2 or more, usually 8).
 
     References
         Search-R1's v0.1 to v0.2 logs (wrong group ids: GRPO degraded, then exploded near step 160); verl issue 2996
@@ -106,13 +108,13 @@ class Invariant(Detector):
     loose_ratio: float = 1.0
     """Median over 5 rows of |ratio - 1| of the worst token, in any precision."""
     probe: float = 1e-3
-    """Nats per token by which the probe may differ in float32; `rollout.vllm.tolerance` goes before it."""
+    """Nats per token by which the probe may differ in float32; `rollout.vllm.tolerance` takes precedence."""
     loose_probe: float = 0.2
     """The same where engine or learner is not in float32."""
     apart: float = 30.0
-    """Times what rounding did in the first rows of the run, with the exact limits as the least."""
+    """Multiple of the rounding error in the first rows of the run, never less than the exact limits."""
     silent_rows: int = 30
-    """First rows without any spread within groups, while there is one between them, that stand for groups of one."""
+    """First rows without any spread within groups, while there is one between them, that indicate groups of one."""
 
     def check(self, view: RunView) -> Finding | None:
         broken = list(self._broken(view))
@@ -131,7 +133,7 @@ class Invariant(Detector):
 
     def _broken(self, view: RunView) -> Iterator[Broken]:
         error, ratio, kl, handed, group = view.newest(_LOOKED_AT)
-        if error is not None and error > self.centre:  # and NaN is another detector's business
+        if error is not None and error > self.centre:  # NaN is left to another detector
             size = max(1.0, abs(view.latest("reward/mean") or 0.0), view.latest("reward/std_group") or 0.0)
             if error > self.centre * size:
                 yield Broken(
@@ -147,13 +149,13 @@ class Invariant(Detector):
         for change in undeclared(view):
             yield Broken(
                 "warn", change.metric, change.was, change.now,
-                f"{change.metric} was changed from {change.was:.4g} to {change.now:.4g} and nothing declares it",
+                f"{change.metric} was changed from {change.was:.4g} to {change.now:.4g} without a declaration",
                 change.step, change.metric,
             )  # fmt: skip
         for change in view.once(not_in_force):
             yield Broken(
                 "warn", change.metric, change.was, change.now,
-                f"{change.metric} is {change.now:.4g} where settings ask for {change.was:.4g}",
+                f"{change.metric} is {change.now:.4g} where the settings ask for {change.was:.4g}",
                 change.step, change.metric,
             )  # fmt: skip
 
@@ -165,8 +167,8 @@ class Invariant(Detector):
             if error > self.ratio:
                 yield Broken(
                     "critical", "policy/ratio_first_error", self.ratio, error,
-                    f"a token's ratio is off 1 by {error:.2g} before any weight moved: sampler and learner give"
-                    " one text two probabilities",
+                    f"a token's ratio differs from 1 by {error:.2g} before any weight moved: sampler and learner"
+                    " compute different probabilities for the same text",
                 )  # fmt: skip
             kl = view.latest("policy/mismatch_kl")
             if kl is not None and kl > self.kl:
@@ -180,7 +182,8 @@ class Invariant(Detector):
             if len(recent) == 5 and (typical := median(recent)) > limit:
                 yield Broken(
                     "critical", "policy/ratio_first_error", limit, typical,
-                    f"a token's ratio is off 1 by {typical:.2g} before any weight moved, which no precision explains",
+                    f"a token's ratio differs from 1 by {typical:.2g} before any weight moved, which no precision"
+                    " explains",
                 )  # fmt: skip
 
     def _hand_over(self, view: RunView) -> Iterator[Broken]:
@@ -196,16 +199,14 @@ class Invariant(Detector):
         if error > limit:
             yield Broken(
                 "critical", "rollout/sync_error", limit, error,
-                f"after the weights were handed over the engine's log-probabilities differ by {error:.2g} nats/token"
-                f" (limit {limit:g}): it answers with other weights than those that learn",
+                f"after the weight transfer the engine's log-probabilities differ by {error:.2g} nats/token"
+                f" (limit {limit:g}): it generates with other weights than those being trained",
             )  # fmt: skip
         if retries := view.latest("rollout/sync_retries"):
-            yield Broken(
-                "warn", "rollout/sync_retries", 0.0, retries, "the weights had to be handed to the engine twice"
-            )
+            yield Broken("warn", "rollout/sync_retries", 0.0, retries, "the weights had to be sent to the engine twice")
 
     def _rounding(self, view: RunView, name: str, least: float) -> float:
-        """What an error must exceed by the run's own first rows; infinite when there are too few of them."""
+        """The limit for an error by the run's own first rows; infinite when there are too few of them."""
         series = view.series(name)
         first = int(series.steps.searchsorted(view.baseline_start()))
         head = series.values[first : first + 20]
@@ -220,18 +221,18 @@ class Invariant(Detector):
         if key:
             yield Broken(
                 "critical", "batch/group_size", 2.0, 1.0,
-                f"{key} is 1: an answer has nothing in its group to be compared with, so no advantage means anything",
+                f"{key} is 1: an answer has no other in its group to compare with, so advantages are meaningless",
             )  # fmt: skip
         elif _never_any_spread(view, self.silent_rows):
             yield Broken(
                 "warn", "reward/std_group", 0.0, 0.0,
                 "the answers to one prompt have always had equal rewards while prompts differ: groups of one answer,"
-                " or sampling without chance (temperature 0)",
+                " or sampling at temperature 0",
             )  # fmt: skip
 
 
 def _alone_by_config(view: RunView) -> str:
-    """The setting by which a group is one answer where that is no way to compare; empty when none is."""
+    """The setting that makes groups of one answer where the algorithm compares within groups; empty when none does."""
     return next((key for key, algorithm, names in GROUP_KEYS if _alone(view, key, algorithm, names)), "")
 
 
@@ -241,7 +242,7 @@ def _alone(view: RunView, key: str, algorithm: str, names: tuple[str, ...]) -> b
 
 
 def _never_any_spread(view: RunView, rows: int) -> bool:
-    """No group of any row has shown a spread, from the first on, though the batch's rewards differ."""
+    """Whether no group of any row has had a spread since the first row, although the batch's rewards differ."""
     within, between = view.series("reward/std_group"), view.series("reward/std")
     if not len(within) or within.values[-1] != 0 or len(within) < rows or len(between) < rows:
         return False
@@ -249,7 +250,7 @@ def _never_any_spread(view: RunView, rows: int) -> bool:
 
 
 def _onset(view: RunView, rule: Broken) -> int:
-    """First row of the stretch, up to 200 rows back, in which the rule has been broken; the first of all for groups."""
+    """First row of the stretch, up to 200 rows back, in which the rule has been broken; the very first for groups."""
     if rule.metric in ("batch/group_size", "reward/std_group"):
         return min((int(view.series(name).steps[0]) for name in view.names()), default=view.step)
     recent = view.series(rule.metric).last(200)

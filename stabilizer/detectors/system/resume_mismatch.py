@@ -1,4 +1,4 @@
-"""Resume mismatch: a run that was resumed goes on in another state than it stopped in."""
+"""Resume mismatch: a resumed run continues in another state than it stopped in."""
 
 from __future__ import annotations
 
@@ -15,62 +15,63 @@ from stabilizer.detectors.evidence.departure import scaled, unscaled
 from stabilizer.runs.history import REBASELINE, RunView, Series
 
 STATE = ("policy/kl_old", "optim/update_ratio", "optim/grad_norm", "policy/kl_ref", "policy/entropy")
-"""What tells of weights and optimizer state; a factor of `factor` between before and after is a jump."""
+"""Metrics that depend on weights and optimizer state; a change by `factor` is a jump."""
 REWARDS = ("reward/mean", "accuracy/train")
 BEFORE = 40
-"""Rows before the resume that say what was normal."""
+"""Rows before the resume that define normal."""
 LEVEL_BEFORE = 10
-"""The newest of them, whose median is compared with."""
+"""The newest of them, whose median is compared."""
 SETTLED = 12
-"""Rows after which a resume that went well has settled."""
+"""Rows after which a good resume has settled."""
 RESTLESS = 4
 """First of them that may be odd after any resume."""
 NEEDED = 8
-"""Rows before the resume without which nothing is said."""
+"""Rows before the resume below which nothing is reported."""
 FRESH = 12
 """First rows of a run in which the reference is compared with the starting policy."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ResumeMismatch(Detector):
-    """After a resume the numbers go on elsewhere than they stopped.
+    """After a resume the metrics continue at other values than they stopped at.
 
     Signature
-        Within `window` rows after a declared resume (an attempt, or a log whose step goes back): a learning rate
-        outside what it was and what it was heading for by a factor of `lr_factor`; or medians of 5 rows that differ
-        from the 10 before by `factor` and by `clear` times the noise of a row, among update size, KL to the sampling
-        policy, gradient norm, KL to the reference and entropy; or a reward lower by `share` of all that was gained.
-        Of what has not settled after 12 rows, rows 5 to 12 that differ by `factor` and by `sure` standard errors are
-        a sign as well; where rows lie 5 steps apart or more, the first two rows are as good as five. A lost reward with
-        another sign is critical; the learning rate (`info` while it is on its way back), two first updates that are
-        both `restart` times the largest of the 40 before, the reward, or two signs are `warn`, one is `info`.
-        On the first rows of a fresh run, a KL to the reference that starts above `kl_start` is `info`: the reference
-        is not the policy the run starts from.
+        Within `window` rows after a declared resume (an attempt, or a log whose step goes back), these are signs. The
+        learning rate is outside its level and its trend by a factor of `lr_factor`. Medians of 5 rows differ from the
+        10 before by `factor` and by `clear` times the noise of a row, among update size, KL to the sampling policy,
+        gradient norm, KL to the reference and entropy. The reward is lower by `share` of the whole gain. For what has
+        not settled after 12 rows, rows 5 to 12 that differ by `factor` and by `sure` standard errors are a sign as
+        well. Where rows are 5 steps apart or more, the first two rows are as good as five.
+
+        A lost reward with another sign is critical. `warn`: the learning rate (`info` while it is on its way back), two
+        first updates that are both `restart` times the largest of the 40 before, the reward, or two signs. One sign is
+        `info`. On the first rows of a fresh run, a KL to the reference that starts above `kl_start` is `info`: the
+        reference is not the policy that the run starts from.
 
     Why it matters
-        Checkpoints are trusted and seldom tested. Weights without the optimizer's averages take a few steps of full
-        size in arbitrary directions; a scheduler that begins anew warms up again or starts at its peak; a resume
-        from the base model trains the same thousand steps a second time, under the old curves' name.
+        Checkpoints are trusted and seldom tested. Weights without the optimizer's moments take a few steps of full size
+        in arbitrary directions. A scheduler that restarts warms up again or starts at its peak. A resume from the base
+        model trains the same thousand steps a second time, under the old curves' name.
 
     Look-alikes
-        One odd row after a resume is usual (caches, a first batch) and no median moves; so are a short warm-up of the
-        rate and norms that calm down within some rows. A change that was declared at
-        the same step (rollback, schedule, data stage, our own fix) explains every jump: silent. A warm-up or a cosine
-        tail goes on where it was heading. A log that starts anew at its first step has no before to compare with.
+        One odd row after a resume is usual (caches, a first batch) and moves no median; so are a short warm-up of the
+        rate and norms that calm down within some rows. A change declared at the same step (rollback, schedule, data
+        stage, our own remedy) explains every jump: silent. A warm-up or a cosine tail continues along its trend. A log
+        that restarts at its first step has nothing to compare with.
 
     False alarms
-        A learning rate, batch size or data set that somebody changed by hand while resuming is not declared anywhere.
-        It is reported as what it is, a discontinuity, and worth a note in the run.
+        A learning rate, batch size or data set that somebody changed manually while resuming is not declared anywhere.
+        It is reported as a discontinuity, and is worth a note in the run.
 
     Remedies
         `roll-back`: resume once more from the same or an older checkpoint, this time with everything that belongs to
-        it. By hand: load optimizer and scheduler with the weights (transformers: `resume_from_checkpoint`, not
+        it. Manually: load optimizer and scheduler with the weights (transformers: `resume_from_checkpoint`, not
         `model_name_or_path`; veRL: `actor.checkpoint.load_contents` with optimizer and extra in it), and compare the
         first learning rate with the last.
 
     References
-        transformers `Trainer` documentation on what a checkpoint holds; MAI-Thinking-1's report on resuming from
-        before a collapse; `stabilizer/training/checkpoint.py` for what ours verifies.
+        transformers `Trainer` documentation on what a checkpoint holds; MAI-Thinking-1's report on resuming from before
+        a collapse; `stabilizer/training/checkpoint.py` for what ours verifies.
     """
 
     id = "system/resume-mismatch"
@@ -80,19 +81,20 @@ class ResumeMismatch(Detector):
     window: int = 20
     """Rows after a resume in which it is judged."""
     lr_factor: float = 1.5
-    """Factor outside of the learning rate's own course."""
+    """Factor outside of the learning rate's own trend."""
     factor: float = 2.0
-    """Factor between before and after of the others."""
+    """Factor between before and after of the other metrics."""
     restart: float = 1.3
-    """Factor over the largest update before that the first two have where the optimizer's averages are gone."""
+    """Factor over the largest earlier update that both first updates have where the optimizer's moments are lost."""
     share: float = 0.3
     """Share of the reward gained since the start."""
     clear: float = 6.0
     """Standard deviations of a row, widened by autocorrelation."""
     sure: float = 4.0
-    """Standard errors, of what lasts."""
+    """Standard errors of a lasting difference."""
     kl_start: float = 0.05
-    """Nats per token of KL to the reference at the first step; three times the KL of that step's own updates."""
+    """Nats per token of KL to the reference at the first step; also at least three times the KL of that step's own
+    updates."""
 
     def check(self, view: RunView) -> Finding | None:
         resumed = view.events(("resume",))
@@ -115,11 +117,11 @@ class ResumeMismatch(Detector):
         )
         told = [f"{name} {was:.3g} to {now:.3g}" for name, (was, now) in signs.items()]
         name, was, now = lost or ("", 0.0, 0.0)
-        told += [f"{name} {was:.3g} to {now:.3g}, most of what had been learned"] if lost else []
+        told += [f"{name} {was:.3g} to {now:.3g}, which is most of what had been learned"] if lost else []
         first = name or next(iter(signs))
         was, now = (was, now) if lost else signs[first]
         return self.finding(
-            view, severity, at, f"resumed at step {at}, the run does not go on where it stopped: {'; '.join(told)}",
+            view, severity, at, f"resumed at step {at}, the run does not continue where it stopped: {'; '.join(told)}",
             metric=first, baseline=was, now=now, signs=sorted([*signs, *([name] if lost else [])]),
         )  # fmt: skip
 
@@ -134,7 +136,7 @@ class ResumeMismatch(Detector):
         return (old, new) if len(old) >= NEEDED and len(new) >= least else None
 
     def _lr(self, series: Series, at: int) -> tuple[float, float] | None:
-        """(last rate, present rate) when it left the span between where it was and where it was heading."""
+        """(last rate, present rate) when it left the range between its level and its trend."""
         split = int(series.steps.searchsorted(at))
         if split < 4 or not 2 <= len(series) - split <= self.window:
             return None
@@ -147,7 +149,7 @@ class ResumeMismatch(Detector):
         return (span[0], now) if outside else None
 
     def _returning(self, series: Series, at: int) -> bool:
-        """Whether a rate that began low comes back, so that it is too early to call it lost."""
+        """Whether a rate that began low is coming back, so that it is too early to call it lost."""
         new = series.values[int(series.steps.searchsorted(at)) :]
         return len(new) < SETTLED and bool(new[-1] > 1.05 * new[0])
 
@@ -172,7 +174,7 @@ class ResumeMismatch(Detector):
         return unscaled(was, kind), unscaled(now, kind)
 
     def _anew(self, series: Series, before: int, at: int) -> dict[str, tuple[float, float]]:
-        """The first updates are larger than any of the 40 before: those of averages that begin at nothing."""
+        """The first updates are larger than any of the 40 before: the moments started from zero."""
         start, split = series.steps.searchsorted(before), series.steps.searchsorted(at)
         old, new = series.values[max(start, split - BEFORE) : split], series.values[split : split + self.window]
         if not NEEDED <= len(old) or not 2 <= len(series) - split <= self.window:
@@ -200,23 +202,23 @@ class ResumeMismatch(Detector):
         first, least = float(drift.values[0]), float(np.min(drift.values[:2]))
         moved = view.series("policy/kl_old").values[:1]
         if not least > self.kl_start or (len(moved) and (moved[0] >= self.kl_start or not first > 3 * moved[0])):
-            return None  # a first update that goes this far takes the KL to the reference with it
+            return None  # a first update that large also explains the KL to the reference
         return self.finding(
             view, "info", int(drift.steps[0]),
             f"the reference is not the policy this run starts from: KL to it is {first:.3g} nats/token at step"
-            f" {drift.steps[0]}, where it should be 0",
+            f" {drift.steps[0]} instead of 0",
             metric="policy/kl_ref", baseline=0.0, now=first,
         )  # fmt: skip
 
 
 def _early(series: Series) -> int:
-    """How many rows after a resume tell of it at the soonest: few where a row stands for many steps."""
+    """Fewest rows after a resume that are judged: few where a row covers many steps."""
     recent = series.steps[-20:]
     return 2 if len(recent) > 1 and recent[-1] - recent[0] >= 5 * (len(recent) - 1) else 5
 
 
 def _noise(old: np.ndarray) -> float:
-    """Standard deviation of a row around the trend before, widened by its autocorrelation."""
+    """Standard deviation of a row around the earlier trend, widened by its autocorrelation."""
     rows = np.arange(len(old)) - (len(old) - 1) / 2
     residuals = old - old.mean() - float(rows @ old) / float(rows @ rows) * rows
-    return float(residuals.std()) * inflation(residuals)  # a MAD would call rewards of 0, 0.5 and 1 free of noise
+    return float(residuals.std()) * inflation(residuals)  # a MAD would find no noise in rewards of 0, 0.5 and 1

@@ -17,61 +17,61 @@ PARTS = {
     "time/rollout_s": "generation and scoring",
     "time/scoring_s": "advantages, reference and values",
     "time/update_s": "updates",
-    "time/sync_s": "the hand-over of weights",
+    "time/sync_s": "the weight transfer",
     "time/metrics_s": "metrics",
 }
-"""What a step's time is made of, where it is logged."""
+"""Parts of a step's time, where they are logged."""
 WORK = ("rollout/length_max", "rollout/length_mean", "rollout/turns_mean", "batch/prompts_drawn", "batch/prompts")
-"""What a step's time goes with: twice as long answers take twice as long, whoever generates them."""
+"""Measures of work per step: answers twice as long take twice as long with any engine."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Slowdown(Detector):
-    """Steps take far longer than they did, lastingly, and not because there is more to do.
+    """Steps take much longer than they did, lastingly, and not because there is more to do.
 
     Signature
-        The median step time is at least `jump` times what its course made expect, or `factor` times that of the start
-        of the run, for `lasting` rows (`stalled` where it is `factor` times its course, `stopped` where it is twice as
-        much as that), after division by the growth of what a step has to do: answer length (mean or longest), turns,
-        prompts, group size. A creep must be the larger one, for much that grows isn't logged. Always `info`: it is a
-        note about the machine, and the training is as well as it was.
+        The median step time is at least `jump` times what its trend predicts, or `factor` times that of the start of
+        the run, for `lasting` rows. `stalled` rows are enough where it is `factor` times its trend, and `stopped` rows
+        where it is twice that. Before, it is divided by the growth of the work in a step: answer length (mean or
+        longest), turns, prompts, group size. A creep must be larger, because much that grows is not logged. Always
+        `info`: it is a note about the machine, and the training is unaffected.
 
     Why it matters
-        A third of the money and more. A slowdown that creeps ends in a crash (memory that fragments or leaks, a disk
-        that fills); one that jumps is a machine: a neighbour on the GPU, a throttled card, a lost worker, a verifier
-        that times out.
+        It costs a third of the money and more. A slowdown that creeps ends in a crash (memory that fragments or leaks,
+        a disk that fills). One that jumps comes from the machine: a neighbour on the GPU, a throttled card, a lost
+        worker, a verifier that times out.
 
     Look-alikes
-        Longer answers, more turns, a larger batch, resampled groups: divided out. Validation, checkpoints and a first
-        compiled step are single rows. A resumed run on other hardware declares it. Twice a very short step is nothing:
-        steps under `short` seconds are not judged.
+        Longer answers, more turns, a larger batch and resampled groups are divided out. Validation, checkpoints and a
+        first compiled step are single rows. A resumed run on other hardware declares it. Twice a very short step is
+        nothing: steps under `short` seconds are not judged.
 
     False alarms
         Work that grows without being logged: longer prompts, slower tools, a verifier with more to read.
 
     Remedies
-        `check-reward` where generation and scoring is what grew and lengths did not: a verifier that times out. By
-        hand: look at the machine (nvidia-smi, memory, disk), then at the part that is named.
+        `check-reward` where generation and scoring grew and lengths did not: a verifier that times out. Manually: check
+        the machine (nvidia-smi, memory, disk), then the part that the summary names.
 
     References
-        TraceML and verl's `timing_s/*` split a step in the same parts.
+        TraceML and verl's `timing_s/*` split a step into the same parts.
     """
 
     id = "system/slowdown"
     needs = (TIME,)
 
     jump: float = 1.4
-    """Times the step time its course made expect, for the same work."""
+    """Multiple of the step time that its trend predicts, for the same work."""
     factor: float = 2.0
-    """Times the step time of the start, for the same work."""
+    """Multiple of the step time at the start, for the same work."""
     lasting: int = 24
-    """Rows a slowdown must last."""
+    """Rows that a slowdown must last."""
     stalled: int = 18
-    """Rows it must last where a step takes `factor` times what its course made expect ..."""
+    """Rows it must last where a step takes `factor` times what its trend predicts ..."""
     stopped: int = 8
     """... and where it takes twice `factor` times that."""
     short: float = 0.05
-    """Seconds under which a step is too short to be worth a word."""
+    """Seconds under which a step is too short to be judged."""
 
     def check(self, view: RunView) -> Finding | None:
         series = view.series(TIME)
@@ -107,11 +107,12 @@ class Slowdown(Detector):
         )  # fmt: skip
 
     def _tiers(self) -> tuple[tuple[float, int], ...]:
-        """(times its course, rows for which), the smallest first: the larger, the sooner it is no passing delay."""
+        """(multiple of its trend, rows), the smallest first: the larger the multiple, the fewer rows rule out a
+        passing delay."""
         return (self.jump, self.lasting), (self.factor, self.stalled), (2 * self.factor, self.stopped)
 
     def _rows(self, ratio: float) -> int:
-        """Rows that a step time so many times its course must last."""
+        """Rows that a step time of this multiple of its trend must last."""
         return next((rows for times, rows in reversed(self._tiers()) if ratio >= times), self.lasting)
 
     @staticmethod
@@ -127,7 +128,7 @@ class Slowdown(Detector):
 
     @staticmethod
     def _part(view: RunView, usual: tuple[int, int], rows: int, lost: float) -> str:
-        """Which part of the step took most of what was added, where one did."""
+        """The part of the step that took most of the added time, in words, where one did."""
         added = {}
         for name, words in PARTS.items():
             series = view.series(name)
@@ -135,4 +136,4 @@ class Slowdown(Detector):
             if now > was:
                 added[words] = now - was
         most = max(added, key=lambda words: added[words], default=None)
-        return f"; most of it in {most}" if most is not None and added[most] > 0.5 * lost else ""
+        return f"; most of the added time is in {most}" if most is not None and added[most] > 0.5 * lost else ""

@@ -1,4 +1,4 @@
-"""Critic failure: the value function no longer predicts what answers earn."""
+"""Critic failure: the value function no longer predicts the rewards of answers."""
 
 from __future__ import annotations
 
@@ -17,31 +17,32 @@ EXPLAINED, LOSS, PULL = "value/explained_variance", "value/loss", "value/grad_no
 
 @dataclass(frozen=True, kw_only=True)
 class CriticFailure(Detector):
-    """The critic is no better than a constant after its time to learn, has lost what it knew, or its loss exploded.
+    """The critic is no better than a constant after its time to learn, has unlearned, or its loss exploded.
 
     Signature
         Explained variance, as a median: at most 0 over `window` rows after `patience` rows (never learned), or at most
         0 over the `gone` newest rows after it had held `knew` over `window` (unlearned). Where only the loss is logged,
-        or before the variance shows it: value loss at least `exploded` times what its course made expect, and more than
-        the spread of rewards explains. `warn` when accuracy (the reward where nobody logs it) gained nothing meanwhile,
-        `critical` when it has lost, `info` while it gains.
+        or before the variance shows it: value loss at least `exploded` times what its trend predicts, and more than the
+        spread of rewards explains. `warn` when accuracy (the reward where accuracy is not logged) gained nothing
+        meanwhile, `critical` when it has fallen, `info` while it gains.
 
     Why it matters
-        Below zero the critic adds noise to every advantage instead of taking it away, with a sign that is the same for
-        all tokens of a kind: answers grow or shrink for no reason, and the policy is moved by the critic's mistakes.
+        Below zero the critic adds noise to every advantage instead of removing it, with the same sign for all tokens of
+        a kind. Answers grow or shrink for no reason, and the critic's errors move the policy.
 
     Look-alikes
-        A low explained variance in the first `patience` rows: nothing is learned in advance. A solved task, where
-        returns hardly vary and there is nothing to explain. A reward that came alive or was rescaled raises the loss by
-        the square of its spread. One bad batch does not move a median of `gone` rows.
+        A low explained variance in the first `patience` rows: nothing is learned yet. A solved task, where returns
+        hardly vary and there is nothing to explain. A reward that became active or was rescaled raises the loss by the
+        square of its spread. One bad batch does not move a median of `gone` rows.
 
     False alarms
-        A task whose outcome no critic can foresee (one token decides) stays near zero for good and may be trained
+        A task whose outcome no critic can predict (one token decides) stays near zero permanently and may be trained
         without a critic.
 
     Remedies
-        `roll-back` when the reward fell, `lower-lr` when the critic's gradient grew too. By hand: train the critic
-        alone for some steps, its own learning rate, value clipping, lambda 1 for its returns; or GRPO: no critic.
+        `roll-back` when the reward fell, `lower-lr` when the critic's gradient grew too. Manually: train the critic
+        alone for some steps, give it its own learning rate, value clipping, lambda 1 for its returns; or use GRPO,
+        which has no critic.
 
     References
         VC-PPO (arXiv 2503.01491) on value pretraining; Andrychowicz et al. 2020 (arXiv 2006.05990) on value losses.
@@ -54,7 +55,7 @@ class CriticFailure(Detector):
     window: int = 15
     """Rows in the level of explained variance that it had ..."""
     gone: int = 9
-    """... and of the newest, which say that it is gone."""
+    """... and in the newest level, which shows that it is lost."""
     patience: int = 100
     """Rows the critic gets to become better than a constant."""
     knew: float = 0.3
@@ -80,7 +81,7 @@ class CriticFailure(Detector):
         )  # fmt: skip
 
     def _blind(self, view: RunView) -> tuple[str, float, float, int, str] | None:
-        """(metric, before, now, onset, words) when explained variance is gone or never came."""
+        """(metric, before, now, onset, words) when explained variance is lost or was never reached."""
         series = view.series(EXPLAINED)
         recent = series.last(self.gone).finite()
         if len(series) < self.window or len(recent) < self.gone or recent.values[-1] > 0.1:
@@ -112,12 +113,14 @@ class CriticFailure(Detector):
         new = unheard_of(view.series(name), jump.onset_step, jump.expected, jump.now)
         if jump.rows < 5 or not new or jump.ratio < self.exploded * self._by_reward(view, jump.onset_step):
             return None
-        words = f"{name} is {jump.now:.3g}, {jump.ratio:.1f} times its course before step {jump.onset_step}"
+        words = (
+            f"{name} is {jump.now:.3g}, {jump.ratio:.1f} times what its trend before step {jump.onset_step} predicts"
+        )
         return name, jump.expected, jump.now, jump.onset_step, words
 
     @staticmethod
     def _by_reward(view: RunView, onset: int) -> float:
-        """By how much the square of the reward's spread grew: an error in reward squared grows along."""
+        """Growth of the square of the reward's spread: an error in reward squared grows with it."""
         for name in ("reward/std", "reward/std_group"):
             spread = view.series(name)
             was, now = level(spread.between(0, onset - 1).last(20).finite(), 20), level(spread.last(10).finite(), 10)
@@ -127,7 +130,7 @@ class CriticFailure(Detector):
 
     @staticmethod
     def _nothing_to_explain(view: RunView) -> bool:
-        """Rewards are all but equal, so returns don't vary: the ratio of two zeros says nothing."""
+        """Whether rewards are almost equal, so that returns do not vary: a ratio of two zeros means nothing."""
         groups = view.series("reward/zero_std_frac").last(10).finite()
         if len(groups) and level(groups, 10) >= 0.9:
             return True

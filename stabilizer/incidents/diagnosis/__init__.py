@@ -1,12 +1,14 @@
-"""Which cause: from what moved first, the configuration and what can be excluded. May answer "undetermined".
+"""The likely causes of an incident, from the order of events, the configuration and what can be excluded.
 
-Every rule looks at the findings of one incident and the run up to now (`case.Case`) and says how sure it is and why.
-The root cause is the earliest signal that moved in the order in which trouble travels (`graph`), not the loudest, so
-onsets are compared before sizes; a knob that was turned shortly before is stronger evidence than any curve.
+Every rule looks at the findings of one incident and the run so far (`case.Case`) and returns a confidence with reasons.
+The root cause is the signal that moved earliest in the order in which trouble spreads (`graph`), not the largest one,
+so rules compare onsets before sizes. A knob that changed shortly before is stronger evidence than any curve. The answer
+may be "undetermined".
 
-What a confidence means (`rules.base`): 0.95 is a fact without a second explanation (an exact invariant, an error
-message); 0.9 a knob turned shortly before, and what it does followed; 0.7 what only this cause shows, or its rivals are
-excluded; 0.55 the pattern fits, but a rival that was not measured could fit as well; below 0.4 nothing is claimed.
+The levels of confidence (`rules.base`): 0.95 is a fact without a second explanation (an exact invariant, an error
+message). 0.9 is a knob that changed shortly before its known effect. 0.7 is a pattern that only this cause has, or
+whose alternatives are excluded. 0.55 is a pattern that fits, while an alternative that was not measured could fit as
+well. Below 0.4 nothing is claimed.
 """
 
 from __future__ import annotations
@@ -21,9 +23,9 @@ from stabilizer.runs.history import RunView
 __all__ = ["CAUSES", "ENOUGH", "causes"]
 
 ENOUGH = 0.4
-"""Confidence under which we say that the cause is undetermined."""
+"""Confidence under which the cause is reported as undetermined."""
 MOST = 3
-"""Causes told, the likeliest first."""
+"""Most causes reported, the likeliest first."""
 
 
 def causes(findings: Sequence[Finding], view: RunView) -> tuple[Cause, ...]:
@@ -38,8 +40,8 @@ def causes(findings: Sequence[Finding], view: RunView) -> tuple[Cause, ...]:
     ranked = sorted(found.values(), key=lambda cause: -cause.confidence)
     if not ranked or ranked[0].confidence < ENOUGH:
         left = round(1 - sum(cause.confidence for cause in ranked[:1]), 2)
-        words = "nothing that is logged points to one cause"
+        words = "no logged metric points to one cause"
         if ranked:
-            words = f"what is logged tells no cause from another; {ranked[0].id} comes nearest"
+            words = f"the logged metrics do not single out one cause; {ranked[0].id} fits best"
         ranked.insert(0, Cause("undetermined", left, words))
     return tuple(ranked[:MOST])

@@ -1,4 +1,5 @@
-"""What a rule may ask of an incident: its findings, the run around its onset, the knobs, and what moved first."""
+"""The facts that a rule may ask about an incident: its findings, the run around its onset, knobs, and what moved
+first."""
 
 from __future__ import annotations
 
@@ -23,21 +24,21 @@ T = TypeVar("T")
 RECENT = 20
 """Rows whose median is "now"."""
 BEFORE = 100
-"""Rows before the onset in which a turned knob can be its cause, and which say how a metric was."""
+"""Rows before the onset in which a changed knob can be the cause, and which define the earlier level of a metric."""
 MARGIN = 10
 """Rows by which an onset may be estimated too early."""
 SOON = 3
 """Rows by which an onset may be estimated too late."""
 LEAD = 60
-"""Rows before the onset from which on a metric that leads is looked for."""
+"""Rows before the onset from which a leading metric is looked for."""
 CLIMB = 40
-"""Rows within which a learning rate that rises by half was raised."""
+"""Rows within which a learning rate that rises by half counts as raised."""
 AROUND = 300
-"""Rows before and after the onset of a plateau in which a turned knob can be its cause: its onset is hardly known."""
+"""Rows before and after the onset of a plateau in which a changed knob can be the cause: that onset is imprecise."""
 TOGETHER = 8
-"""Rows within which two metrics moved at the same time, as far as anybody can tell."""
+"""Rows within which two metrics count as moving at the same time."""
 UNDATED = ("reward/plateau",)
-"""Findings that say where a curve bent, which can be long before what bent it is over, or had begun."""
+"""Findings whose onset is where a curve bent, which can be long after the cause began or before it ended."""
 
 SETTINGS: dict[str, tuple[str, ...]] = {
     "control/beta": ("policy.beta", "beta"),
@@ -60,11 +61,11 @@ SETTINGS: dict[str, tuple[str, ...]] = {
     ),
     "control/entropy_target": ("policy.entropy_target",),
 }  # fmt: skip
-"""Where a knob that is not logged stands in the configuration of a trainer; the first key found counts."""
+"""Configuration keys of knobs that are not logged, per trainer; the first key found counts."""
 
 
 class Turn(NamedTuple):
-    """A knob that was turned shortly before the onset."""
+    """A knob that changed shortly before the onset."""
 
     knob: str
     step: int
@@ -77,7 +78,7 @@ class Turn(NamedTuple):
 
 
 class Move(NamedTuple):
-    """A metric that left its course around the onset."""
+    """A metric that left its trend around the onset."""
 
     metric: str
     stage: int
@@ -86,7 +87,7 @@ class Move(NamedTuple):
 
 
 class Shift(NamedTuple):
-    """Medians of a metric before the onset and since."""
+    """Medians of a metric before and since the onset."""
 
     before: float
     after: float
@@ -106,16 +107,16 @@ class Case:
     _known: dict[Callable[[Case], Any], Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def once(self, find: Callable[[Case], T]) -> T:
-        """What several rules ask for, found once."""
+        """The result of a function that several rules need, computed once."""
         if find not in self._known:
             self._known[find] = find(self)
         return self._known[find]
 
     @cached_property
     def onset(self) -> int:
-        """First step of what is more than information, where there is such.
+        """First step of the findings that are more than information, if there are any.
 
-        What can't be dated counts only by itself.
+        Findings that cannot be dated count only when there are no others.
         """
         loud = [f for f in self.findings if f.severity != "info"] or self.findings
         dated = [f for f in loud if f.id not in UNDATED] or loud
@@ -123,9 +124,9 @@ class Case:
 
     @cached_property
     def latest(self) -> int:
-        """The last onset of what belongs to the beginning: onsets are estimates, and the first may be too early.
+        """The last onset among the first findings: onsets are estimates, and the first may be too early.
 
-        What can't be dated may have begun at any time until it was noticed.
+        What cannot be dated may have begun at any time until it was detected.
         """
         if self._undated:
             return max(f.detected_step for f in self.findings if f.severity != "info")
@@ -139,17 +140,17 @@ class Case:
 
     @cached_property
     def reward(self) -> Progress | None:
-        """How the reward is doing."""
+        """The state of the reward."""
         return progress(self.view)
 
     def find(self, *ids: str) -> Finding | None:
-        """The first finding of the incident with one of these ids; what is only information counts as well."""
+        """The first finding of the incident with one of these ids, information included."""
         return next((f for f in sorted(self.findings, key=lambda f: f.onset_step) if f.id in ids), None)
 
     def upstream(self, step: int, of: str = "reward") -> Finding | None:
-        """The first warning from further up than a stage that began by a step: what came then may follow from it.
+        """The first warning from an earlier stage that began by a step: what follows may be its consequence.
 
-        Onsets are estimates, and a broken fact is worth waiting a few rows for.
+        Onsets are estimates, and a broken fact counts even when it is dated a few rows later.
         """
         for found in sorted(self.findings, key=lambda f: f.onset_step):
             late = step + (MARGIN if is_integrity(found.id) else SOON) * self.spacing
@@ -164,7 +165,7 @@ class Case:
         return median(values) if len(values) else None
 
     def shift(self, name: str) -> Shift | None:
-        """How a metric was in the rows before the onset, and how it has been since (30 rows at most)."""
+        """A metric in the rows before the onset and in those since (30 rows at most)."""
         before, after = self._around(name, BEFORE, 30)
         before = before[:-TOGETHER] if len(before) > 2 * TOGETHER else before
         return Shift(median(before), median(after)) if len(before) >= 5 and len(after) >= 3 else None
@@ -178,7 +179,7 @@ class Case:
         return Shift(median(before), median(after)) if len(before) >= 2 and len(after) else None
 
     def setting(self, knob: str) -> float | None:
-        """A knob as it stands now: logged, or as configured."""
+        """The present value of a knob: logged, or as configured."""
         live = self.view.latest(knob)
         return live if live is not None else self.number(*SETTINGS.get(knob, ()))
 
@@ -191,15 +192,15 @@ class Case:
         return None
 
     def words(self, *keys: str) -> str:
-        """The values of some configuration keys as lower-case text, for names of precisions and the like."""
+        """The values of some configuration keys as lower-case text, such as names of precisions."""
         values: list[Any] = [self.view.config(key) for key in keys]
         return " ".join(str(value).lower() for value in values if value is not None)
 
     @cached_property
     def same_steps(self) -> str:
-        """In words, that steps go no farther than before the onset; empty where they do, or nobody knows.
+        """A sentence when steps are no larger than before the onset; empty when they are or when it is unknown.
 
-        Of the weights, where that is logged: a policy that loses its way moves farther by equal steps.
+        Weight changes are preferred where they are logged, because a diverging policy moves further by equal steps.
         """
         for name, most in (("optim/update_ratio", 1.5), ("policy/kl_old", 2.0)):
             size = self.shift(name)
@@ -210,17 +211,17 @@ class Case:
 
     @cached_property
     def _undated(self) -> bool:
-        """Whether nobody can say when it began."""
+        """Whether the onset of the incident is unknown."""
         loud = [f for f in self.findings if f.severity != "info"]
         return bool(loud) and all(f.id in UNDATED for f in loud)
 
     def _knob(self, name: str) -> Series:
-        """A knob in the rows in which its turn can be the cause."""
+        """A knob in the rows in which a change of it can be the cause."""
         return self._window(name, AROUND, AROUND) if self._undated else self._window(name, BEFORE, MARGIN)
 
     def turned(self, knob: str, *, up: bool) -> Turn | None:
-        """The newest turn of a knob in one direction in the rows before the onset, to where it was not before: one
-        that comes back to where it stood, as a lowered rate does that warms up again, is no news."""
+        """The newest change of a knob in one direction before the onset, to a value it did not have before. A return
+        to an earlier value, as when a lowered rate warms up again, does not count."""
         series = self._knob(knob)
         values = series.values
         if len(values) < 2:
@@ -235,12 +236,13 @@ class Case:
         return Turn(knob, int(series.steps[row + 1]), float(values[row]), float(values[row + 1]))
 
     def rate_jumped(self, *, up: bool) -> Turn | None:
-        """A change of the learning rate by half or more out of a stretch in which it was steady: downward between two
-        rows, for schedules end in a slope; upward within `CLIMB` rows, for no schedule climbs after it has rested."""
+        """A change of the learning rate by half or more after a constant stretch. Downward it must happen between
+        two rows, because schedules end in a slope; upward within `CLIMB` rows, because no schedule climbs after it
+        has been constant."""
         series = self._knob("optim/lr")
         values = series.values
         if len(values) and values.min() == values.max():
-            return None  # as of most runs
+            return None  # true of most runs
         for row in range(len(values) - 1, 4, -1):
             was, ahead = values[row - 5 : row], values[row : row + (CLIMB if up else 1)]
             steady = was.min() > 0 and was.max() < 1.2 * was.min() and not (up and was[-1] > 1.02 * was[0])
@@ -251,7 +253,7 @@ class Case:
         return None
 
     def jumped(self, name: str, step: int, factor: float) -> tuple[float, float] | None:
-        """(median of 20 rows before a step, median of 8 from it on) where they differ by a factor and beyond noise."""
+        """(median of 20 rows before a step, median of 8 since) where they differ by a factor and beyond noise."""
         old, new = self.rows(name, step, -22, -2), self.rows(name, step, 1, 9)
         if len(old) < 8 or len(new) < 4 or not (was := median(old)) > 0:
             return None
@@ -261,7 +263,7 @@ class Case:
 
     @cached_property
     def multiplied(self) -> Shift | None:
-        """Updates from one batch, where they stood still before the onset and are half as many again since."""
+        """Updates per batch, where they were constant before the onset and at least half as many again since."""
         before, after = self._around("batch/updates", 30, 15)
         if len(before) < 15 or len(after) < 3:
             return None
@@ -271,9 +273,10 @@ class Case:
 
     @cached_property
     def newly_paid(self) -> str:
-        """In words, a part of the reward that began in mid-run, around the onset or in the rows before it.
+        """A sentence about a component of the reward that began mid-run, around the onset or in the rows before; else
+        empty.
 
-        Where no part was told before, the one nearest to what the reward was is the reward as it was.
+        Where no component was logged before, the one nearest to the earlier reward is the reward as it was.
         """
         series = {name: self.view.series(name).finite() for name in components(self.view)}
         began = {name: int(rows.steps[0]) for name, rows in series.items() if len(rows)}
@@ -288,11 +291,12 @@ class Case:
         if not new:
             return ""
         name = max(new, key=lambda name: abs(level[name]))
-        return f"{name} ({level[name]:.3g}) is part of the reward only since step {began[name]}"
+        return f"{name} ({level[name]:.3g}) became part of the reward only at step {began[name]}"
 
     @cached_property
     def moves(self) -> tuple[Move, ...]:
-        """Metrics that left their course around the onset, the earliest first; of simultaneous ones the upstream."""
+        """Metrics that left their trend around the onset, the earliest first; of simultaneous ones the upstream
+        first."""
         found = []
         for name, level, direction in METRICS:
             series = self._window(name, BEFORE + LEAD, 60)
@@ -305,7 +309,7 @@ class Case:
         return tuple(sorted(found, key=lambda move: (move.step, move.stage)))
 
     def led(self, name: str) -> str:
-        """In words, when a metric was the first to leave its course; empty when it was not, or nobody can tell."""
+        """A sentence when a metric was the first to leave its trend; empty when it was not or when it is unknown."""
         own = next((move for move in self.moves if move.metric == name), None)
         if own is None:
             return ""
@@ -314,7 +318,7 @@ class Case:
         if not others or any(move.step < own.step - rows for move in others):
             return ""
         after = others[0].step - own.step
-        return f"{name} left its course first (step {own.step}), {others[0].metric} {max(after, 0)} steps later"
+        return f"{name} left its trend first (step {own.step}), {others[0].metric} {max(after, 0)} steps later"
 
     @cached_property
     def spacing(self) -> float:
@@ -330,7 +334,7 @@ class Case:
         return values[np.isfinite(values)]
 
     def _window(self, name: str, before: int, after: int) -> Series:
-        """Rows of a metric around the onset, those that are numbers."""
+        """The finite rows of a metric around the onset."""
         series = self.view.series(name)
         place = int(series.steps.searchsorted(self.onset))
         span = slice(max(0, place - before), place + after)
@@ -343,7 +347,7 @@ class Case:
 
 
 def _departs(values: np.ndarray, reference: int, direction: str) -> tuple[int, bool] | None:
-    """(first row of a lasting departure from the course of the first `reference` rows, whether upward), or None."""
+    """(first row of a lasting departure from the trend of the first `reference` rows, whether upward), or None."""
     if reference < 15 or len(values) - reference < 5:
         return None
     rows = np.arange(len(values)) - (reference - 1) / 2

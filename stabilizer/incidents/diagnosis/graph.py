@@ -1,13 +1,13 @@
-"""What leads and what follows when a run goes wrong: the order in which trouble travels through a training step.
+"""The order in which trouble spreads through a training step: what leads and what follows when a run goes wrong.
 
     integrity   a broken number, reward, group or machine: everything after it is its consequence
-    source      generation and learning disagree, data are old, rewards hardly differ, correct answers lose ground
+    source      generation and training disagree, data are old, rewards hardly differ, correct answers become unlikely
     update      ratios, gradient norm, clipping, the step of the policy
     behaviour   entropy, length, repetition
-    reward      what is paid, and the spread of it
-    outcome     what can be done on problems
+    reward      the reward and its spread
+    outcome     accuracy on problems
 
-A root cause sits at the earliest place that moved, not at the loudest. The edges are those published for collapses of
+A root cause is at the earliest place that moved, not at the loudest. The edges are those published for collapses of
 GRPO and PPO (RAGEN, arXiv 2504.20073; lazy likelihood displacement, arXiv 2512.04220; rollout-training mismatch).
 """
 
@@ -62,22 +62,22 @@ METRICS: tuple[tuple[str, str, str], ...] = (
     ("reward/mean", "reward", "down"),
     ("accuracy/train", "outcome", "down"),
 )
-"""Metrics whose order of departure is compared, with the direction that means trouble."""
+"""Metrics whose order of departure is compared, with the harmful direction."""
 
 
 def stage(finding: str) -> int:
-    """How far down the order a finding sits; what nobody placed counts as an update, the middle of it.
+    """The position of a finding in the order. An unknown finding counts as an update, the middle of it.
 
-    What is said of the machine alone sits last: learning does not suffer from a slow step.
+    Findings about the machine alone come last: a slow step does not affect learning.
     """
     return _STAGE_OF.get(finding, STAGES.index("update"))
 
 
 def is_integrity(finding: str) -> bool:
-    """Something is broken as a matter of fact, so what follows is no second problem."""
+    """Whether something is broken as a fact, so that what follows is no second problem."""
     return stage(finding) == 0
 
 
 def may_follow(later: str, earlier: str) -> bool:
-    """Whether one finding can be the consequence of another: trouble travels down the order, never up."""
+    """Whether one finding can be the consequence of another: trouble spreads down the order, never up."""
     return stage(later) >= stage(earlier)

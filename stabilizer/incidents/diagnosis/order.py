@@ -1,6 +1,6 @@
-"""In which order signals left their course in an incident, and how far: what the cause was read from, told again.
+"""The order of events in an incident: which signals left their trend when, and how far.
 
-A metric's departure is the one that `case` dates for the rules, so this order and the cause can't disagree.
+The departure of a metric is the one that `case` dates for the rules, so this order and the cause cannot disagree.
 """
 
 from __future__ import annotations
@@ -16,32 +16,32 @@ from stabilizer.incidents.diagnosis.graph import STAGES, stage
 from stabilizer.runs.history import RunView
 
 SINCE = 30
-"""Rows after a departure whose median says how far it went."""
+"""Rows after a departure whose median defines how far it went."""
 
 
 class Departed(NamedTuple):
-    """A signal that left its course."""
+    """A signal that left its trend."""
 
     metric: str
     stage: str
-    """Its place in the order in which trouble travels."""
+    """Its place in the order in which trouble spreads."""
     step: int
     up: bool
     before: float | None
     """Median of up to 100 rows before the onset; None where there were too few."""
     after: float | None
-    """Median of up to 30 rows since it left."""
+    """Median of up to 30 rows since the departure."""
 
     @property
     def ratio(self) -> float | None:
-        """After over before, where that says something: both above zero."""
+        """After over before, where both are above zero."""
         if self.before is None or self.after is None or self.before <= 0 or self.after <= 0:
             return None
         return self.after / self.before
 
 
 class Onset(NamedTuple):
-    """When an incident began, and the steps between which that is known."""
+    """The onset of an incident, and the range of steps it is known to lie in."""
 
     step: int
     earliest: int
@@ -49,7 +49,7 @@ class Onset(NamedTuple):
 
 
 def onset(findings: Sequence[Finding], view: RunView) -> Onset:
-    """The onset of an incident with the uncertainty its rules work with; nothing begins after it was noticed."""
+    """The onset of an incident with the uncertainty its rules use; nothing begins after it was detected."""
     case = Case(findings, view)
     noticed = min(finding.detected_step for finding in findings)
     latest = min(math.floor(case.onset + MARGIN * case.spacing), max(noticed, case.onset))
@@ -57,9 +57,9 @@ def onset(findings: Sequence[Finding], view: RunView) -> Onset:
 
 
 def departures(findings: Sequence[Finding], view: RunView) -> tuple[Departed, ...]:
-    """Signals that left their course around the onset, the earliest first; of simultaneous ones the upstream.
+    """Signals that left their trend around the onset, the earliest first; of simultaneous ones the upstream first.
 
-    Too early in a run, or beyond the metrics whose order is compared, a finding's own onset says when its metric left.
+    Too early in a run, or for metrics whose order is not compared, a finding's own onset dates its metric.
     """
     case = Case(findings, view)
     found = []

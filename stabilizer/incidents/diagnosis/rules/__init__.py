@@ -1,4 +1,4 @@
-"""All rules, by family; a new rule is a function and a line in its file's table. A cause may have several rules."""
+"""All rules, by family. A new rule is a function and a line in its file's table. A cause may have several rules."""
 
 from __future__ import annotations
 
@@ -16,4 +16,4 @@ RULES: Table = (
 )
 
 CAUSES: tuple[str, ...] = tuple(dict.fromkeys(cause for cause, _ in RULES))
-"""Every cause there is a rule for."""
+"""Every cause that has a rule."""

@@ -1,4 +1,5 @@
-"""Credit does not go to the answers that earned it: its sign, its size, whose it is, or what is called right."""
+"""Credit does not go to the answers that earned it: wrong sign, wrong size, wrong answer, or a wrong notion of
+correct."""
 
 from __future__ import annotations
 
@@ -13,12 +14,12 @@ from stabilizer.incidents.diagnosis.rules.edge import still_around
 from stabilizer.runs.history import Series
 
 SPIKE_ROWS = 300
-"""Rows back in which spikes that come back are looked for."""
+"""Rows back in which recurring spikes are looked for."""
 
 
 def gradient_rescaled(case: Case) -> Verdict:
-    """The gradient is on another scale from one row to the next, and neither steps nor what is paid are: advantages or
-    the loss are."""
+    """The gradient changed its scale from one row to the next while steps and rewards did not: advantages or the
+    loss did."""
     found = case.find("optim/grad-explosion")
     knobs = ("control/lr_scale", "control/beta", "control/entropy_coef", "policy/beta", "policy/entropy_coef")
     if found is None or not case.same_steps or any(case.turned(knob, up=True) for knob in knobs):
@@ -31,9 +32,9 @@ def gradient_rescaled(case: Case) -> Verdict:
 
 
 def learned_the_wrong_way(case: Case) -> Verdict:
-    """What was learned is lost, from no source that is known, by steps that go no farther than before, so they go the
-    wrong way: right answers lose ground, or the halves of a batch no longer agree. Credit has the wrong sign, or goes
-    to others than earned it."""
+    """What was learned is lost without a known source, by steps no larger than before, so the steps go in the wrong
+    direction: correct answers become less likely, or the halves of a batch no longer agree. Credit has the wrong
+    sign, or goes to answers that did not earn it."""
     reward, lost = case.reward, _at_random(case)
     if reward is None or not reward.dropped or not case.same_steps:
         return NO
@@ -43,14 +44,18 @@ def learned_the_wrong_way(case: Case) -> Verdict:
     began = [f.onset_step for f in (falls,) if f] + [random.step for random in (lost,) if random]
     if not began or case.upstream(min(began), "source"):
         return NO
-    reasons = [f"{reward.metric} fell from step {reward.drop_step} on", f"{case.same_steps}: steps go the wrong way"]
+    reasons = [
+        f"{reward.metric} has fallen since step {reward.drop_step}",
+        f"{case.same_steps}: steps go in the wrong direction",
+    ]
     reasons += [falls.summary] if falls else []
     reasons += [lost.words] if lost else []
     return (SIGNATURE if falls and lost else FITS), reasons
 
 
 def spikes_in_usual_rows(case: Case) -> Verdict:
-    """Gradients are many times as long in single rows in which answers, pay and steps are as in any other."""
+    """Gradients are many times larger in single rows whose answers, rewards and steps are like those of any other
+    row."""
     found = case.find("optim/grad-spike")
     if found is None or found.severity == "info":
         return NO
@@ -73,16 +78,16 @@ def spikes_in_usual_rows(case: Case) -> Verdict:
         usual.append(name)
     if len(usual) < 3:
         return NO
-    words = f"in the {len(rows)} rows with spikes {', '.join(usual)} are as in any other"
-    reasons = [found.summary, f"{words}: what weighs the answers is off in those"]
+    words = f"in the {len(rows)} rows with spikes {', '.join(usual)} are as usual"
+    reasons = [found.summary, f"{words}, so the weights of the answers are wrong in those rows"]
     if len(gaps) < 2 or np.ptp(gaps) > 0:
         return WEAK, reasons
-    return FITS, [*reasons, f"and each came {int(gaps[0])} rows after the one before"]
+    return FITS, [*reasons, f"the spikes recur every {int(gaps[0])} rows"]
 
 
 def right_changed(case: Case) -> Verdict:
-    """From one row to the next answers that count as right are far less likely, and no fewer: a policy that hardly
-    moves can't do that, whoever says what is right can."""
+    """From one row to the next the answers that count as correct are far less likely, and no fewer. A policy that
+    hardly moves cannot do that; a change of what counts as correct can."""
     found = case.find("policy/likelihood-displacement", "reward/plateau", "reward/noise-floor", "reward/scale-shift")
     series = case.view.series("policy/logp_correct")
     if found is None or len(series) < 40 or case.find("system/data-shift"):
@@ -99,21 +104,23 @@ def right_changed(case: Case) -> Verdict:
     edge = min(falls)[1]
     was, now = (middle(case.rows("policy/logp_correct", edge, *span)) for span in ((-22, -1), (0, 8)))
     taken, entropy = case.rows("policy/kl_old", edge, -2, 3), case.jumped("policy/entropy", edge, 1.2)
-    if len(taken) < 3 or 1.5 * float(np.sqrt(np.maximum(taken, 0.0)).sum()) > was - now:  # as far as steps can take it
+    if len(taken) < 3 or 1.5 * float(np.sqrt(np.maximum(taken, 0.0)).sum()) > was - now:  # as far as steps can move it
         return NO
     paid = [case.rows("reward/mean", edge, *span) for span in ((-22, -1), (0, 8))]
     if entropy is not None or now > 1.5 * was or not all(map(len, paid)):
         return NO
     if middle(paid[1]) < middle(paid[0]) - 0.5 * float(paid[0].std()):
         return NO
-    words = f"answers that count as right went from {was:.2g} to {now:.2g} nats/token at step {edge} while no fewer did"
-    step = f"and steps moved the policy by {float(taken.max()):.2g} nats/token at most"
-    return SIGNATURE, [f"{words} {step}: what is called right changed, not what is written"]
+    words = (
+        f"answers that count as correct went from {was:.2g} to {now:.2g} nats/token at step {edge}, and no fewer count"
+    )
+    step = f"steps moved the policy by {float(taken.max()):.2g} nats/token at most"
+    return SIGNATURE, [f"{words}; {step}: the notion of correct changed, not the answers"]
 
 
 def groups_mixed(case: Case) -> Verdict:
-    """From one row to the next answers to one prompt differ as much as answers to all, and no more are right: rewards
-    no longer stand beside the answers that earned them."""
+    """From one row to the next answers to one prompt differ as much as answers to all, and no more are correct:
+    rewards are no longer matched to the answers that earned them."""
     within, between = case.view.series("reward/std_group"), case.view.series("reward/std")
     if len(within) < 40 or not case.loud or not np.array_equal(within.steps, between.steps):
         return NO
@@ -142,7 +149,7 @@ def groups_mixed(case: Case) -> Verdict:
     if len(still) < 2:
         return NO
     words = f"rewards within a group differ by {now:.0%} of the batch's spread since step {edge}, {was:.0%} before"
-    reasons = [f"{words}, while their mean and spread over the batch, {', '.join(still)} stood"]
+    reasons = [f"{words}, while their mean and spread over the batch, {', '.join(still)} did not change"]
     at_random = _at_random(case)
     if at_random is not None and abs(at_random.step - edge) <= 2 * MARGIN * case.spacing:
         return 0.75, [*reasons, at_random.words]
@@ -155,7 +162,8 @@ class _Random(NamedTuple):
 
 
 def _at_random(case: Case) -> _Random | None:
-    """Where the gradients of two halves of a batch ceased to agree, with steps, spread and batch as they were."""
+    """The step at which the gradients of two halves of a batch ceased to agree, with steps, spread and batch
+    unchanged."""
     series = case.view.series("optim/grad_cosine").finite()
     first, last = (int(series.steps.searchsorted(step)) for step in (case.onset, case.latest))
     falls = []
@@ -176,8 +184,8 @@ def _at_random(case: Case) -> _Random | None:
                 return None
         elif not low <= float(after.mean()) / max(float(before.mean()), 1e-12) <= high:
             return None
-    words = f"two halves of a batch no longer agree on where to go ({was:.2g} to {now:.2g} since step {edge})"
-    return _Random(edge, f"{words}, by steps as long and rewards as different as before")
+    words = f"the gradients of two halves of a batch no longer agree (cosine {was:.2g} to {now:.2g} since step {edge})"
+    return _Random(edge, f"{words}, while step size and spread of rewards are unchanged")
 
 
 RULES: Table = (

@@ -1,4 +1,4 @@
-"""What changed from one row to the next while the policy stood still: what is paid or asked, not what is written."""
+"""Changes from one row to the next while the policy did not change: other rewards or prompts, not other answers."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from stabilizer.incidents.diagnosis.case import LEAD, MARGIN, Case
 from stabilizer.incidents.diagnosis.rules.base import FITS, NO, UNLIKELY, Table, Verdict
 
 NEXT_TO_NONE = 0.05
-"""Share of right answers under which nobody can tell failing prompts from failing answers."""
+"""Share of correct answers under which failing prompts cannot be told from failing answers."""
 SPREAD_ROWS = 5
-"""Rows after which a step of the spread within groups is believed."""
+"""Rows after which a step of the spread within groups counts as real."""
 
 
 def reward_fell_alone(case: Case) -> Verdict:
-    """The reward fell off an edge while the policy stood still: the price changed, not what was made."""
+    """The reward fell within a few rows while the policy did not change: the scoring changed, not the answers."""
     reward = case.reward
     if reward is None or not reward.dropped or _explained(case, reward.drop_step):
         return NO
     edge, still = reward.drop_step, fell_while_standing(case)
     if not still:
         return NO
-    words = f"the reward fell within a few rows at step {edge} while {', '.join(still)} did not move"
+    words = f"the reward fell within a few rows at step {edge} while {', '.join(still)} did not change"
     if (silent := _silenced(case, edge)) and _alike(case, edge, silent[1]) is None:
-        return UNLIKELY, [f"{words}, but groups fell silent as a whole"]
+        return UNLIKELY, [f"{words}, but whole groups fell silent"]
     if by_prompt := _by_prompt(case, edge):
         return UNLIKELY, [words, f"but {by_prompt}"]
-    if case.find("system/data-shift"):  # other prompts do the same to the reward, and they were seen to be others
+    if case.find("system/data-shift"):  # other prompts have the same effect on the reward, and they were detected
         return UNLIKELY, [words]
     length = case.jumped("rollout/length_mean", edge, 1.08)
     if length:
@@ -39,27 +39,32 @@ def reward_fell_alone(case: Case) -> Verdict:
         fell = f"held-out accuracy fell as well ({held.before:.3g} to {held.after:.3g})"
         if len(still) < 3 or "policy/kl_ref" not in still:
             return UNLIKELY, [f"{words}, but {fell}"]
-        return FITS, [f"{words}, and {fell}: what judges both, for a policy that stands loses nothing"]
+        return FITS, [f"{words}, and {fell}: an unchanged policy loses nothing, so the scoring of both changed"]
     kept = [f"held-out accuracy is still {held.after:.3g}"] if held is not None else []
     return score + 0.1 * len(kept), [words, *kept]
 
 
 def fell_by_prompt(case: Case) -> Verdict:
-    """The reward fell in a few rows, for some prompts and not for others, while the policy stood: harder prompts."""
+    """The reward fell within a few rows for some prompts and not for others, while the policy did not change: harder
+    prompts."""
     reward, still = case.reward, fell_while_standing(case)
     if reward is None or not still or _explained(case, reward.drop_step):
         return NO
     if not (words := _by_prompt(case, reward.drop_step)) or _paid_alike(case, reward.drop_step):
         return NO
     held = case.held_out(reward.drop_step)
-    reasons = [f"the reward fell within a few rows at step {reward.drop_step} while {', '.join(still)} stood", words]
+    reasons = [
+        f"the reward fell within a few rows at step {reward.drop_step} while {', '.join(still)} did not change",
+        words,
+    ]
     if held is None or held.after < 0.85 * held.before - 0.03:
         return FITS, reasons
-    return 0.75, [*reasons, f"and held-out accuracy, whose problems stay the same, is still {held.after:.3g}"]
+    return 0.75, [*reasons, f"held-out accuracy, whose problems stay the same, is still {held.after:.3g}"]
 
 
 def _by_prompt(case: Case, edge: int) -> str:
-    """In words, that rewards differ from prompt to prompt as they did not, and less among answers to one."""
+    """A sentence when rewards differ from prompt to prompt as they did not before, and less within a prompt; else
+    empty."""
     if _few_right(case, edge):
         return ""
     shares = []
@@ -71,11 +76,12 @@ def _by_prompt(case: Case, edge: int) -> str:
     if shares[1] > 0.7 * shares[0]:
         return ""
     words = f"rewards within a group differ by {shares[1]:.0%} of the batch's spread since step {edge}"
-    return f"{words}, {shares[0]:.0%} before: it hangs on the prompt"
+    return f"{words}, {shares[0]:.0%} before: the reward now depends on the prompt"
 
 
 def groups_silenced(case: Case) -> Verdict:
-    """From one row to the next many groups are paid alike, while the policy stood still: prompts that teach nothing."""
+    """From one row to the next many groups have equal rewards, while the policy did not change: prompts that teach
+    nothing."""
     lost = _spread_lost(case)
     if lost is None or lost.failing or (silent := _silent(case, lost.step)) is None or silent[1] < silent[0] + 0.25:
         return NO
@@ -83,42 +89,43 @@ def groups_silenced(case: Case) -> Verdict:
 
 
 def prompts_beyond(case: Case) -> Verdict:
-    """From one row to the next many groups fail as a whole, while the policy stood still: prompts beyond it."""
+    """From one row to the next many groups fail completely, while the policy did not change: prompts that are too
+    hard."""
     lost = _spread_lost(case)
     if lost is None or not lost.failing or not (silent := _silenced(case, lost.step)):
         return NO
     cut = [case.rows("rollout/truncated_frac", lost.step, *span) for span in ((-20, -1), (1, 9))]
     if all(map(len, cut)) and middle(cut[1]) > middle(cut[0]) + 0.1:
-        return UNLIKELY, [lost.words, "but answers are cut from then on, and what is cut is not judged"]
+        return UNLIKELY, [lost.words, "but answers are truncated from then on, and truncated answers cannot be judged"]
     if (alike := _alike(case, lost.step, silent[1])) is not None:
-        words = f"so few right answers ({alike:.1%}) leave as many groups without one, whichever prompts they are to"
+        words = f"so few correct answers ({alike:.1%}) leave that many groups without one, whatever the prompts are"
         return (0.5 if alike < NEXT_TO_NONE else UNLIKELY), [lost.words, words]
     return 0.8, [f"groups without any spread went from {silent[0]:.0%} to {silent[1]:.0%}", lost.words]
 
 
 def spread_shrunk(case: Case) -> Verdict:
-    """From one row to the next the groups differ by less, and no more of them are alike: what differs is next to
-    nothing in some, and dividing by it makes it as loud as the rest."""
+    """From one row to the next groups differ by less, and no more of them are silent: tiny differences in some are
+    scaled up by the division."""
     lost = _spread_lost(case)
     if lost is None or case.view.latest("control/advantage") not in (None, 0.0):
         return NO
     silent = _silent(case, lost.step)
     if (silent is None and lost.failing) or (silent is not None and silent[1] > silent[0] + 0.15):
         return NO
-    return 0.85, [f"no more groups are without spread than before: {lost.words}"]
+    return 0.85, [f"no more groups lack spread than before: {lost.words}"]
 
 
 class _Lost(NamedTuple):
-    """Spread of reward within groups that went in a few rows."""
+    """Spread of reward within groups that was lost within a few rows."""
 
     step: int
     failing: bool
-    """The reward went with it."""
+    """Whether the reward fell with it."""
     words: str
 
 
 def _spread_lost(case: Case) -> _Lost | None:
-    """Where the spread within groups stepped down by a third and stayed there, while the policy stood still."""
+    """Where the spread within groups stepped down by a third and stayed there, while the policy did not change."""
     return case.once(_where_spread_was_lost)
 
 
@@ -127,7 +134,7 @@ def _where_spread_was_lost(case: Case) -> _Lost | None:
     level = case.recent("reward/std_group")
     if len(series) < 40 or level is None or case.find("reward/outage"):
         return None
-    if 1.5 * level > np.fmax.reduce(series.values):  # it is not down now, wherever it may have stepped
+    if 1.5 * level > np.fmax.reduce(series.values):  # it is not low now
         return None
     steps = series.steps[max(20, int(series.steps.searchsorted(case.onset)) - MARGIN) : -SPREAD_ROWS]
     shifts = ((int(step), case.jumped("reward/std_group", int(step), 1.5)) for step in steps)
@@ -137,19 +144,20 @@ def _where_spread_was_lost(case: Case) -> _Lost | None:
     _, edge, was, now = min(falls)
     still = still_around(case, edge)
     if edge > case.onset + 2 * MARGIN * case.spacing and case.upstream(edge - MARGIN * int(case.spacing), "behaviour"):
-        return None  # a policy that went wrong long before has lost it by now
+        return None  # a policy that failed long before has lost its spread by now
     if 1.5 * level > was or len(still) < 2 or _solves(case, edge):
         return None
     paid, failed = case.jumped("reward/mean", edge, 1.5), _failed(case, edge)
     failing = not _paid_alike(case, edge) and (failed or (paid is not None and paid[1] < paid[0]))
     words = (
-        f"reward differs by {now:.2g} within a group, by {was:.2g} before step {edge}, while {', '.join(still)} stood"
+        f"the spread of rewards within a group is {now:.2g}, {was:.2g} before step {edge}, while {', '.join(still)} did"
+        " not change"
     )
     return _Lost(edge, failing, words)
 
 
 def _paid_alike(case: Case, edge: int) -> bool:
-    """Groups that fail as a whole are paid, and not nothing: the few others can't have earned so much."""
+    """Whether groups that fail completely get an equal reward above zero: the few others cannot have earned so much."""
     failing, now = (case.rows(name, edge, 1, 9) for name in ("reward/all_fail_frac", "reward/mean"))
     known = case.view.series("reward/mean").finite().values
     if len(failing) < 4 or len(now) < 4 or known.min() < 0 or _few_right(case, edge):
@@ -158,7 +166,7 @@ def _paid_alike(case: Case, edge: int) -> bool:
 
 
 def _failed(case: Case, edge: int) -> bool:
-    """The groups that fell silent are groups that fail, and the reward went down with them."""
+    """Whether the groups that fell silent are groups that fail, and the reward fell with them."""
     failing = [case.rows("reward/all_fail_frac", edge, *span) for span in ((-22, -2), (1, 13))]
     paid = [case.rows("reward/mean", edge, *span) for span in ((-22, -2), (1, 13))]
     silent = _silent(case, edge)
@@ -170,7 +178,7 @@ def _failed(case: Case, edge: int) -> bool:
 
 
 def _solves(case: Case, edge: int) -> bool:
-    """Answers are alike because they are right: nothing is lost."""
+    """Whether answers are alike because they are correct: nothing is lost."""
     before, after = (case.rows("reward/all_pass_frac", edge, *span) for span in ((-20, -1), (1, 9)))
     return bool(len(before) and len(after)) and middle(after) > middle(before) + 0.2
 
@@ -188,8 +196,8 @@ def _silent(case: Case, edge: int) -> tuple[float, float] | None:
 
 
 def _alike(case: Case, edge: int, silent: float) -> float | None:
-    """The share of right answers, where it explains the silent groups by itself: a verifier that fails, fails for some
-    answers of a group as for others, while prompts that are too hard fail as groups and leave the others alone."""
+    """The share of correct answers, where it alone explains the silent groups. A failing verifier fails for some
+    answers of a group as for others, while prompts that are too hard fail as groups and leave the others unchanged."""
     right, size = case.rows("accuracy/train", edge, 1, 9), case.recent("batch/group_size")
     if len(right) < 4 or not size:
         return None
@@ -198,7 +206,8 @@ def _alike(case: Case, edge: int, silent: float) -> float | None:
 
 
 def fell_while_standing(case: Case) -> list[str]:
-    """What measures the policy and stood when the reward fell within a few rows; nothing where either did not."""
+    """Policy metrics that did not change when the reward fell within a few rows; empty where it did not fall so or
+    one changed."""
     reward = case.reward
     if reward is None or not reward.dropped:
         return []
@@ -211,20 +220,20 @@ def fell_while_standing(case: Case) -> list[str]:
 
 
 def _few_right(case: Case, edge: int) -> bool:
-    """So few answers are right that most groups have none, whatever decides which."""
+    """Whether so few answers are correct that most groups have none, whatever decides which."""
     silent = _silent(case, edge)
     return silent is not None and _alike(case, edge, silent[1]) is not None
 
 
 def _explained(case: Case, edge: int) -> bool:
-    """Something further up went before it. How answers were long before takes nothing, in a row, from a policy that
-    stands."""
+    """Whether something upstream came before it. The behaviour of answers long ago cannot take anything from an
+    unchanged policy within a row."""
     lately = [f for f in case.findings if f.onset_step >= edge - LEAD * case.spacing]
     return bool(case.upstream(edge, "behaviour") or Case(lately, case.view).upstream(edge))
 
 
 def still_around(case: Case, edge: int) -> list[str]:
-    """What measures the policy and did not move around a step; nothing when any of it did."""
+    """Policy metrics that did not change around a step; empty when one of them did."""
     still = []
     for name in ("policy/entropy", "policy/kl_ref", "policy/kl_old", "optim/update_ratio"):
         usual, then = case.rows(name, edge, -40, -9), case.rows(name, edge, -3, 5)
@@ -234,7 +243,7 @@ def still_around(case: Case, edge: int) -> list[str]:
         if name in ("policy/kl_old", "optim/update_ratio"):
             moved = max(moved, 0.0)  # with less to learn from, steps get smaller
         limit = max(3 * float(np.std(usual)), 0.3 * abs(middle(usual)))
-        if name == "policy/entropy":  # a policy that loses half of it in forty rows does not stand
+        if name == "policy/entropy":  # a policy that loses half of it in forty rows has changed
             limit = min(limit, 0.5 * abs(middle(usual)))
         if abs(moved) > limit:
             return []

@@ -1,4 +1,4 @@
-"""Something is broken as a matter of fact: numbers, rewards, groups, engines, machines, data."""
+"""Something is broken as a fact: numbers, rewards, groups, engines, machines, data."""
 
 from __future__ import annotations
 
@@ -21,32 +21,35 @@ from stabilizer.incidents.diagnosis.rules.base import (
 
 
 def overflow(case: Case) -> Verdict:
-    """Loss or gradient is no number."""
+    """Loss or gradient is NaN or infinite."""
     found = case.find("numerics/non-finite")
     if found is None:
         return NO
     if "reward/mean" in _metrics(found):
-        return 0.3, ["the reward itself is no number"]
-    return 0.6, [f"{found.summary}: overflow, a division by zero, or a reward that is no number"]
+        return 0.3, ["the reward itself is NaN or infinite"]
+    return 0.6, [f"{found.summary}: overflow, a division by zero, or a reward that is NaN or infinite"]
 
 
 def precision(case: Case) -> Verdict:
-    """Too few bits: float16 overflows at 65,504, and bfloat16 weights swallow steps below 1/256 of their size."""
+    """Too few bits: float16 overflows at 65,504, and bfloat16 weights lose steps below 1/256 of their size."""
     words = case.words("precision", "dtype", "torch_dtype", "actor_rollout_ref.actor.fsdp_config.dtype")
     half = "float16" in words.replace("bfloat16", "") or case.view.config("fp16") is True
     if half and case.find("numerics/non-finite"):
-        return SIGNATURE, ["training in float16, which overflows at 65,504, and a number stopped being one"]
+        return SIGNATURE, ["training runs in float16, which overflows at 65,504, and a value became non-finite"]
     moved = case.recent("optim/update_ratio")
     idle = case.find("optim/no-update", "optim/lr-too-low")
     if words == "bfloat16" and idle and moved is not None and moved < 1e-6:
-        return 0.75, [f"weights kept in bfloat16 hold 8 bits, and a step changes them by {moved:.1g} of their size"]
+        return 0.75, [
+            f"weights are kept in bfloat16 with 8 bits, and the relative change of a step is only {moved:.1g}"
+        ]
     if "16" in words and case.find("policy/mismatch"):
-        return WEAK, [f"engine and trainer disagree, and the numbers are {words}"]
+        return WEAK, [f"engine and trainer disagree, and the precision is {words}"]
     return NO
 
 
 def frozen(case: Case) -> Verdict:
-    """Updates are made and the weights stay where they are: a gradient nobody gets, or an optimizer without them."""
+    """Updates are made but the weights do not change: a gradient that is not applied, or an optimizer without the
+    weights."""
     found = case.find("optim/no-update")
     if found is None or found.severity == "info" or case.recent("optim/lr") == 0:
         return NO
@@ -55,16 +58,16 @@ def frozen(case: Case) -> Verdict:
         return NO
     broken = case.find("numerics/non-finite")
     if broken is not None and broken.onset_step <= found.onset_step + MARGIN * case.spacing:
-        return UNLIKELY, [found.summary, "but what is no number can't be applied, which explains it"]
+        return UNLIKELY, [found.summary, "but non-finite gradients cannot be applied, which explains it"]
     spread = (
         [f"only {silent:.0%} of groups lack spread, so there is something to learn from"] if silent is not None else []
     )
-    where = [f"the gradient norm is {pull:.3g}: it is computed, and not applied"] if pull else []
+    where = [f"the gradient norm is {pull:.3g}, so the gradient is computed but not applied"] if pull else []
     return SIGNATURE, [found.summary, *spread, *where]
 
 
 def reward_fails(case: Case) -> Verdict:
-    """Rewards are missing, are no numbers, or changed their unit."""
+    """Rewards are missing, are NaN or infinite, or changed their unit."""
     outage, scale = case.find("reward/outage"), case.find("reward/scale-shift")
     if outage is not None and _tool(case, outage):
         return WEAK, [outage.summary]
@@ -72,24 +75,24 @@ def reward_fails(case: Case) -> Verdict:
         return TURNED, [outage.summary]
     broken = case.find("numerics/non-finite")
     if broken is not None and "reward/mean" in _metrics(broken):
-        return TURNED, ["the reward is no number: a reward function returned NaN or infinity"]
+        return TURNED, ["the reward is not a number: a reward function returned NaN or infinity"]
     if scale is None:
         return NO
     if part := case.newly_paid:
         return FITS, [scale.summary, f"but {part}"]
     if scale.onset_step > case.onset + 3 * MARGIN * case.spacing:
-        return UNLIKELY, [scale.summary, f"but what is wrong began at step {case.onset}"]
+        return UNLIKELY, [scale.summary, f"but the problem began at step {case.onset}"]
     return SIGNATURE, [scale.summary]
 
 
 def wrong_groups(case: Case) -> Verdict:
-    """Advantages of a group do not add up to nothing: they compare answers to different prompts."""
+    """Advantages of a group do not add up to zero: they compare answers to different prompts."""
     error = _invariant(case, "reward/advantage_center_error")
     return (PROOF, [f"{error.summary}; advantages of one group must add up to 0"]) if error else NO
 
 
 def single_answers(case: Case) -> Verdict:
-    """An algorithm that compares the answers of a group, and groups of one answer."""
+    """The algorithm compares the answers of a group, and groups have one answer."""
     if found := _invariant(case, "batch/group_size"):
         return PROOF, [found.summary]
     found = _invariant(case, "reward/std_group")
@@ -97,17 +100,17 @@ def single_answers(case: Case) -> Verdict:
 
 
 def stale_weights(case: Case) -> Verdict:
-    """The answers were written by older weights than those that learn."""
+    """Older weights than those being trained generated the answers."""
     error = _invariant(case, "rollout/sync_error", "rollout/sync_retries") or _off_after_sync(case)
     if error:
         return PROOF, [error.summary]
     reasons = [found.summary for found in case.findings if found.id == "policy/stale-rollouts"]
     late = case.shift("rollout/staleness")
     if late is not None and late.after > max(2 * late.before, late.before + 1):
-        reasons.append(f"answers are {late.after:.0f} updates old, {late.before:.0f} before step {case.onset}")
+        reasons.append(f"answers are {late.after:.0f} updates old, up from {late.before:.0f} before step {case.onset}")
         reasons += [first] if (first := case.led("rollout/staleness")) else []
     elif not reasons and _disagree(case) and _grows(case, "policy/mismatch_kl"):
-        return FITS, ["engine and trainer disagree more with every step, as when the engine's weights stay behind"]
+        return FITS, ["engine and trainer disagree more with every step, as when the engine's weights are not updated"]
     return (min(0.6 + 0.15 * (len(reasons) - 1), 0.9), reasons) if reasons else NO
 
 
@@ -120,16 +123,16 @@ def engine_mismatch(case: Case) -> Verdict:
         return NO
     reasons = [f.summary for f in (error, found) if f] + ([first] if first else [])
     if _off_after_sync(case):
-        return FITS, [*reasons, "but the engine does not have the newest weights, which explains it"]
+        return FITS, [*reasons, "but the engine lacks the newest weights, which explains it"]
     old = case.shift("rollout/staleness")
     if old is not None and old.after <= old.before:
-        reasons.append(f"staleness ({old.after:.0f} updates) did not change, which excludes old weights")
+        reasons.append(f"staleness ({old.after:.0f} updates) did not grow, which excludes old weights")
     turn = case.turned("control/temperature", up=True) or case.turned("control/temperature", up=False)
     return min(0.5 + 0.1 * len(reasons) + (0.1 if turn else 0), 0.9), reasons + ([str(turn)] if turn else [])
 
 
 def tool_broken(case: Case) -> Verdict:
-    """The tool gives nothing back, so using it stopped paying."""
+    """The tool returns nothing, so using it is no longer rewarded."""
     found = case.find("rollout/tool-collapse")
     if found is None:
         return NO
@@ -143,7 +146,7 @@ def tool_broken(case: Case) -> Verdict:
 
 
 def tool_misleads(case: Case) -> Verdict:
-    """The tool is asked as often as before and what is learned from it is worth less, in training as held out."""
+    """The tool is called as often as before, and its answers are worth less, in training and in held-out evaluation."""
     asked, reward = case.shift("rollout/searches_mean"), case.reward
     if asked is None or reward is None or not reward.dropped or case.find("rollout/tool-collapse"):
         return NO
@@ -154,12 +157,12 @@ def tool_misleads(case: Case) -> Verdict:
     if not case.same_steps or case.upstream(case.onset, "source"):
         return NO
     words = f"held-out accuracy went from {held.before:.3g} to {held.after:.3g} and {reward.metric} to {reward.now:.3g}"
-    how = f"the tool is asked as often ({asked.after:.2g} times an answer) and {case.same_steps}"
-    return 0.65, [f"{words}, while {how}: what both share is the tool"]
+    how = f"the tool is called as often ({asked.after:.2g} times an answer) and {case.same_steps}"
+    return 0.65, [f"{words}, while {how}: both depend on the tool"]
 
 
 def critic_broken(case: Case) -> Verdict:
-    """The critic misleads, and advantages are made of what it says."""
+    """The critic misleads, and advantages are built on it."""
     found = case.find("value/critic-failure")
     if found is None:
         return NO
@@ -168,15 +171,18 @@ def critic_broken(case: Case) -> Verdict:
 
 
 def optimizer_state(case: Case) -> Verdict:
-    """The optimizer's running averages are not those of this run."""
+    """The optimizer's moments are not those of this run."""
     found = case.find("optim/optimizer-state", "system/resume-mismatch")
     if found is None:
         return NO
     resumed = [e for e in case.view.events(("resume",)) if abs(e.step - found.onset_step) <= 20 * case.spacing]
     if found.onset_step > case.onset + 3 * MARGIN * case.spacing:
-        return UNLIKELY, [found.summary, f"but what is wrong began at step {case.onset}"]
+        return UNLIKELY, [found.summary, f"but the problem began at step {case.onset}"]
     if not resumed and (more := case.multiplied):
-        return UNLIKELY, [found.summary, f"but a step makes {more.after:.0f} updates since, {more.before:.0f} before"]
+        return UNLIKELY, [
+            found.summary,
+            f"but a step has made {more.after:.0f} updates since, {more.before:.0f} before",
+        ]
     reasons = [found.summary, *(f"the run was resumed at step {event.step}" for event in resumed[-1:])]
     return (0.85 if resumed else SIGNATURE), reasons
 
@@ -189,17 +195,20 @@ def data_shift(case: Case) -> Verdict:
         return 0.85, [f"a data stage began at step {staged[-1].step}: {staged[-1].text}"]
     if found is None:
         return NO
-    if "gap" in found.evidence:  # learned by heart, which a hole in the reward looks like from outside
+    if "gap" in found.evidence:  # memorisation, which looks like a gap in the reward
         return (0.6 if case.find("reward/hacking") else SIGNATURE), [found.summary]
     cut = case.find("rollout/truncation")
     if cut is not None and cut.onset_step <= found.onset_step + 2 * case.spacing:
-        return UNLIKELY, [found.summary, "but answers are cut from then on, which shortens them and costs the reward"]
+        return UNLIKELY, [
+            found.summary,
+            "but answers are truncated from then on, which shortens them and lowers the reward",
+        ]
     return 0.75, [found.summary, *_same_policy(case)]
 
 
 def learned_by_heart(case: Case) -> Verdict:
-    """What pays ever more is right, on these prompts alone, and answers hang on the prompt as never before: the same
-    prompts come back. Whoever finds what a reward overlooks says one thing to all prompts."""
+    """Answers that earn more are correct on these prompts only, and depend on the prompt more than before: the same
+    prompts recur. A policy that exploits a gap in the reward answers all prompts alike."""
     found = case.find("reward/hacking")
     if found is None:
         return NO
@@ -212,8 +221,8 @@ def learned_by_heart(case: Case) -> Verdict:
         return NO
     words = f"training problems are solved ({solved.before:.3g} to {solved.after:.3g}), held-out ones are not"
     if hangs is None or hangs.ratio < 1.2:
-        return 0.5, [f"{words} ({held.before:.3g} to {held.after:.3g}), as when the same prompts come back"]
-    how = f"answers depend on their prompt by {hangs.after:.2g}, {hangs.before:.2g} before: each has its own by heart"
+        return 0.5, [f"{words} ({held.before:.3g} to {held.after:.3g}), as when the same prompts recur"]
+    how = f"prompt dependence rose from {hangs.before:.2g} to {hangs.after:.2g}: each prompt's answer is memorised"
     return 0.8, [f"{words} ({held.before:.3g} to {held.after:.3g})", how]
 
 
@@ -239,13 +248,13 @@ def program(case: Case) -> Verdict:
 
 
 def memory(case: Case) -> Verdict:
-    """Memory ran out, by the words of the error."""
+    """Memory ran out, according to the error."""
     found = case.find("system/crashed")
     return (PROOF, [found.summary]) if found is not None and _memory(found) else NO
 
 
 def config_error(case: Case) -> Verdict:
-    """The trainer refused its configuration."""
+    """The trainer rejected its configuration."""
     found = case.find("system/config-error")
     return (PROOF, [found.summary]) if found is not None else NO
 
@@ -266,14 +275,14 @@ def _invariant(case: Case, *names: str) -> Finding | None:
 
 
 def _off_after_sync(case: Case) -> Finding | None:
-    """Weights that were handed over and did not arrive: the engine's answer to a fixed text says so."""
+    """Weights that were sent but did not arrive: the engine's answer to a fixed text shows it."""
     return next(
         (f for f in case.findings if f.id == "policy/stale-rollouts" and "rollout/sync_error" in _metrics(f)), None
     )
 
 
 def _same_policy(case: Case) -> list[str]:
-    """What speaks for other prompts rather than another policy: held-out problems stay the same."""
+    """Evidence for other prompts rather than another policy: held-out problems stay the same."""
     held = case.shift("accuracy/val")
     if held is None or abs(held.after - held.before) > 0.05:
         return []
@@ -281,7 +290,7 @@ def _same_policy(case: Case) -> list[str]:
 
 
 def _tool(case: Case, outage: Finding) -> bool:
-    """The tool collapsed no later than rewards went missing, so what fails is most likely the tool."""
+    """Whether the tool collapsed no later than rewards went missing, so that the tool probably fails."""
     tool = case.find("rollout/tool-collapse")
     return tool is not None and tool.onset_step <= outage.onset_step + TOGETHER * case.spacing
 
@@ -291,7 +300,7 @@ def _disagree(case: Case) -> Finding | None:
 
 
 def _grows(case: Case, name: str) -> bool:
-    """It kept growing since the onset, rather than stepping up to a new level."""
+    """Whether it has kept growing since the onset, rather than stepping up to a new level."""
     since = case.view.series(name).between(case.onset, case.view.step).finite().values
     thirds = np.array_split(since, 3)
     return len(since) >= 15 and bool(1.5 * middle(thirds[0]) < middle(thirds[1]) < middle(thirds[2]) / 1.3)

@@ -1,7 +1,8 @@
-"""Why a reward stopped rising: each possible reason is asked for, and those that the numbers exclude are named.
+"""The reason why a reward stopped rising: each possible reason is checked, and those that the numbers exclude are
+named.
 
-What to do about a plateau depends on its reason alone, and half of the possible fixes make another reason worse, so a
-reason counts only when its numbers were logged, and "undetermined" is an answer.
+The remedy for a plateau depends on its reason, and half of the possible remedies make another reason worse. So a reason
+counts only when its numbers were logged, and "undetermined" is an answer.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from stabilizer.incidents.diagnosis.case import Case
 from stabilizer.incidents.diagnosis.rules.base import FITS, NO, SIGNATURE, WEAK, Table, Verdict, few_prompts
 
 MANY = 5
-"""Excluded reasons without which a flat curve is not called a ceiling: every plateau tends to where it stands."""
+"""Excluded reasons that are needed to call a flat curve a ceiling: every plateau seems to approach its own level."""
 FLAT = ("reward/plateau", "optim/lr-too-low", "optim/no-update", "policy/kl-pinned", "reward/saturated")
 
 
 class Answer(NamedTuple):
-    """How likely a reason is; 0 with words excludes it, 0 without words means that nobody can tell."""
+    """How likely a reason is. 0 with words excludes it; 0 without words means unknown."""
 
     confidence: float
     words: str = ""
@@ -32,7 +33,7 @@ Question = Callable[[Case], Answer]
 
 
 def warming_up(case: Case) -> Answer:
-    """The learning rate still rises."""
+    """The learning rate is still rising."""
     rates = case.view.series("optim/lr").last(20).finite().values
     if len(rates) < 10:
         return UNKNOWN
@@ -42,16 +43,16 @@ def warming_up(case: Case) -> Answer:
 
 
 def saturated(case: Case) -> Answer:
-    """Nearly everything is solved."""
+    """Almost everything is solved."""
     if case.find("reward/hacking"):
-        return Answer(0.0, "what is paid more and more is solved less and less, which excludes a solved task")
+        return Answer(0.0, "the reward rises while fewer problems are solved, which excludes a solved task")
     found = case.find("reward/saturated")
     passing, right = case.recent("reward/all_pass_frac"), case.recent("accuracy/train")
     if found is not None or (passing is not None and passing >= 0.5):
-        share = f"{passing:.0%} of groups pass as a whole" if passing is not None else found.summary
+        share = f"all answers pass in {passing:.0%} of groups" if passing is not None else found.summary
         certain = case.find("policy/entropy-collapse")
         if passing is None and certain is not None and certain.severity != "info":
-            return UNKNOWN  # a policy that tries nothing new stands still as well
+            return UNKNOWN  # a policy that tries nothing new is flat as well
         return Answer(SIGNATURE, share)
     if case.reward and case.reward.solved:
         return Answer(SIGNATURE, f"the task is solved ({case.reward.metric} {case.reward.now:.3g})")
@@ -67,12 +68,12 @@ def exploration(case: Case) -> Answer:
         return UNKNOWN
     share = now / median(first) if median(first) > 0 else 1.0
     if share < 0.3:
-        return Answer(FITS, f"entropy is {now:.2g} nats/token, {share:.0%} of its start")
-    return Answer(0.0, f"entropy {now:.2g} nats/token ({share:.0%} of its start) excludes exploration")
+        return Answer(FITS, f"entropy is {now:.2g} nats/token, {share:.0%} of its initial value")
+    return Answer(0.0, f"entropy {now:.2g} nats/token ({share:.0%} of its initial value) excludes lost exploration")
 
 
 def dead_groups(case: Case) -> Answer:
-    """Groups without spread, for no one reason."""
+    """Groups without spread, for any reason."""
     silent = case.recent("reward/zero_std_frac")
     if silent is None:
         return UNKNOWN
@@ -82,12 +83,14 @@ def dead_groups(case: Case) -> Answer:
 
 
 def too_hard(case: Case) -> Answer:
-    """Groups that fail as a whole."""
+    """Groups that fail completely."""
     failing = case.recent("reward/all_fail_frac")
     if case.find("reward/hacking", "reward/component-dominance"):
-        return UNKNOWN  # something else is paid, and nobody knows what would be solved if it were not
+        return UNKNOWN  # something else is rewarded, so it is unknown what would be solved otherwise
     return (
-        Answer(0.6, f"{failing:.0%} of groups fail as a whole") if failing is not None and failing >= 0.6 else UNKNOWN
+        Answer(0.6, f"every answer fails in {failing:.0%} of groups")
+        if failing is not None and failing >= 0.6
+        else UNKNOWN
     )
 
 
@@ -107,7 +110,7 @@ def step_too_small(case: Case) -> Answer:
     found = case.find("optim/lr-too-low", "optim/no-update")
     moved, drift = case.recent("policy/kl_old"), case.recent("policy/kl_ref")
     if turn := case.turned("control/lr_scale", up=False) or case.rate_jumped(up=False):
-        return Answer(0.8, f"{turn}, and the reward stands still since")
+        return Answer(0.8, f"{turn}, and the reward has been flat since")
     if found is not None and found.id == "optim/lr-too-low":
         return Answer(SIGNATURE, found.summary)
     if found is not None and case.recent("optim/lr") == 0:
@@ -118,18 +121,18 @@ def step_too_small(case: Case) -> Answer:
         return UNKNOWN
     if moved <= 1e-5 and (drift is None or drift <= 0.01):
         return Answer(0.5, f"one step moves the policy by only {moved:.1g} nats/token")
-    return Answer(0.0, f"one step moves the policy by {moved:.1g} nats/token, which excludes steps too small")
+    return Answer(0.0, f"one step moves the policy by {moved:.1g} nats/token, which excludes steps that are too small")
 
 
 def small_batch(case: Case) -> Answer:
-    """Too few prompts an update."""
+    """Too few prompts per update."""
     prompts, updates = case.recent("batch/prompts"), case.recent("batch/updates")
     if prompts is None:
         return UNKNOWN
     each = prompts / max(updates or 1, 1)
     if each < 16:
         return Answer(WEAK, few_prompts(each))
-    return Answer(0.0, f"{each:.0f} prompts an update speak against a batch too small") if each >= 64 else UNKNOWN
+    return Answer(0.0, f"{each:.0f} prompts per update exclude a batch that is too small") if each >= 64 else UNKNOWN
 
 
 QUESTIONS: dict[str, tuple[Question, ...]] = {
@@ -142,11 +145,11 @@ QUESTIONS: dict[str, tuple[Question, ...]] = {
     "lr-too-low": (step_too_small,),
     "batch-too-small": (small_batch,),
 }
-"""The reasons a reward stands still."""
+"""The reasons for a flat reward."""
 
 
 def _because(cause: str, case: Case) -> Verdict:
-    """One reason for a plateau, with what speaks against the others."""
+    """One reason for a plateau, with the evidence against the others."""
     flat = case.find(*FLAT)
     if flat is None:
         return NO
@@ -155,8 +158,8 @@ def _because(cause: str, case: Case) -> Verdict:
         return NO
     surest = max(question(case).confidence for asked in QUESTIONS.values() for question in asked)
     if best.confidence <= WEAK and surest >= SIGNATURE:
-        return NO  # what fits every run is no alternative to what was seen
-    if case.upstream(flat.onset_step) not in (None, flat):  # then standing still is a consequence, not the question
+        return NO  # a reason that fits every run is no alternative to one that was observed
+    if case.upstream(flat.onset_step) not in (None, flat):  # then the plateau is a consequence
         return 0.6 * best.confidence, [best.words]
     return best.confidence, [best.words, *(_excluded(case, cause) if best.confidence == surest else [])]
 
@@ -167,7 +170,7 @@ def _excluded(case: Case, cause: str = "") -> list[str]:
 
 
 def ceiling(case: Case) -> Verdict:
-    """Nothing else explains it, and the curve has reached what it tends to."""
+    """No other reason explains it, and the curve has reached its limit."""
     if case.find("reward/plateau") is None or case.reward is None:
         return NO
     if case.upstream(case.onset) or any(
@@ -179,7 +182,7 @@ def ceiling(case: Case) -> Verdict:
     excluded = _excluded(case)
     if curve is None or curve.reached < 0.95 or len(excluded) < MANY:
         return NO
-    words = f"the curve has reached {curve.reached:.0%} of what it tends to ({curve.level:.3g})"
+    words = f"the curve has covered {curve.reached:.0%} of the way to its limit ({curve.level:.3g})"
     return min(0.3 + 0.05 * len(excluded), FITS), [words, *excluded]
 
 

@@ -1,4 +1,4 @@
-"""The reward pays for the wrong thing, for nothing, or answers are cut before they can earn it."""
+"""The reward rewards the wrong thing or nothing, or answers are truncated before they can earn it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from stabilizer.incidents.diagnosis.rules.base import (
 from stabilizer.incidents.diagnosis.rules.edge import fell_while_standing
 
 PAID = STAGES.index("behaviour")
-"""The first place in the order that what is paid decides."""
+"""The first stage that the reward determines."""
 SHIFT = "reward/scale-shift"
 
 
@@ -37,19 +37,19 @@ def hackable(case: Case) -> Verdict:
         if share is not None:
             return FITS, [share.summary]
         if loops is not None and case.reward and case.reward.rising:
-            return FITS, [loops.summary, f"and {case.reward.metric} rises all the same ({case.reward.now:.3g})"]
+            return FITS, [loops.summary, f"{case.reward.metric} rises nevertheless ({case.reward.now:.3g})"]
         return NO
     reasons = [found.summary]
     for name in ("accuracy/val", "accuracy/train"):
         held = case.shift(name)
         if held is not None and held.after <= held.before:
-            reasons.append(f"{name} {held.before:.3g} to {held.after:.3g} since step {case.onset}")
+            reasons.append(f"{name} went from {held.before:.3g} to {held.after:.3g} since step {case.onset}")
             break
     return SIGNATURE + 0.1 * (len(reasons) - 1), reasons
 
 
 def _paid_and_not_solved(case: Case) -> str:
-    """In words, a reward that did not fall while most of what was solved no longer is."""
+    """A sentence when the reward did not fall while most problems are no longer solved; else empty."""
     paid, solved = case.shift("reward/mean"), case.shift("accuracy/train")
     now = [case.recent(name) for name in ("reward/mean", "accuracy/train")]
     if paid is None or solved is None or None in now or solved.before < 0.1:
@@ -58,11 +58,11 @@ def _paid_and_not_solved(case: Case) -> str:
     if now[0] < paid.before - 0.5 * noise or now[1] > 0.5 * solved.before:
         return ""
     told = f"reward/mean {paid.before:.3g} to {now[0]:.3g}, accuracy/train {solved.before:.3g} to {now[1]:.3g}"
-    return f"what is paid did not fall and what is solved did ({told}, before step {case.onset} and now)"
+    return f"the reward did not fall while accuracy did ({told}, before step {case.onset} and now)"
 
 
 def length_rewarded(case: Case) -> Verdict:
-    """Longer (or shorter) answers are paid more, whether they are right or not."""
+    """Longer (or shorter) answers get a higher reward, correct or not."""
     found = case.find("rollout/length-explosion", "rollout/length-collapse")
     length = case.shift("rollout/length_mean")
     if words := _priced(case):
@@ -72,13 +72,13 @@ def length_rewarded(case: Case) -> Verdict:
     reasons = [found.summary] if found else [f"answers went from {length.before:.0f} to {length.after:.0f} tokens"]
     broken = next((f for f in case.findings if is_integrity(f.id) and f.onset_step <= case.onset + MARGIN), None)
     if broken is not None and found is not None and found.id == "rollout/length-collapse":
-        return UNLIKELY, [*reasons, f"but {broken.id} came with it"]
+        return UNLIKELY, [*reasons, f"but {broken.id} occurred at the same time"]
     pays, came = case.recent("rollout/length_reward_corr"), case.shift("rollout/length_reward_corr")
     sign = 1 if length is None or length.ratio > 1 else -1
     if pays is not None and sign * pays > 0.3:
-        reasons.append(f"length and reward go together (correlation {pays:.2f})")
+        reasons.append(f"length and reward are correlated ({pays:.2f})")
     elif came is not None and sign * came.after > 0.1 and sign * (came.after - came.before) > 0.1:
-        reasons.append(f"length and reward began to go together (correlation {came.before:.2f} to {came.after:.2f})")
+        reasons.append(f"length and reward became correlated ({came.before:.2f} to {came.after:.2f})")
     paid = case.shift("reward/mean")
     right = case.shift("accuracy/val") or case.shift("accuracy/train")
     fell = case.reward is not None and case.reward.dropped
@@ -90,32 +90,32 @@ def length_rewarded(case: Case) -> Verdict:
 
 
 def _priced(case: Case) -> list[str]:
-    """In words, a reward that is all but a matter of length from some row on, and was not, or the other way round."""
+    """Reasons when the reward became almost entirely a function of length at some row, or ceased to be; else empty."""
     since = case.find("reward/collapse", "reward/scale-shift", "reward/hacking")
     if since is None:
         return []
     before, after = (case.rows("rollout/length_reward_corr", since.onset_step, *span) for span in ((-25, -1), (2, 20)))
     if len(before) < 10 or len(after) < 3 or abs(now := middle(after)) < 0.85 or abs(now - middle(before)) < 0.5:
         return []
-    words = f"what is paid is all but a matter of length since step {since.onset_step} (correlation"
+    words = f"the dependence of the reward on length changed at step {since.onset_step} (correlation"
     return [f"{words} {middle(before):.2f} to {now:.2f})", *filter(None, [case.newly_paid])]
 
 
 def capped_length(case: Case) -> Verdict:
-    """Answers are cut by the length limit before they end."""
+    """The length limit cuts answers before they end."""
     found = case.find("rollout/truncation")
     turn = case.turned("control/max_completion", up=False)
     cut, length = case.shift("rollout/truncated_frac"), case.shift("rollout/length_mean")
     if found is None and not (turn and cut and cut.after > cut.before + 0.05):
         return NO
-    reasons = [found.summary] if found else [f"{cut.after:.0%} of answers are cut, {cut.before:.0%} before"]
+    reasons = [found.summary] if found else [f"{cut.after:.0%} of answers are truncated, {cut.before:.0%} before"]
     if turn:
         return TURNED, [str(turn), *reasons]
     cap = case.setting("control/max_completion")
     if case.find("rollout/length-explosion", "rollout/repetition", "policy/entropy-explosion"):
-        return 0.35, [*reasons, "but answers grew or repeat themselves, and the limit only shows it"]
+        return 0.35, [*reasons, "but answers grew or repeat themselves, and the limit only reveals it"]
     if cap and length is not None:
-        reasons.append(f"the limit is {cap:.0f} tokens and answers have {length.after:.0f} on average")
+        reasons.append(f"the limit is {cap:.0f} tokens, and answers have {length.after:.0f} on average")
     if cut and cut.after > cut.before + 0.1 and length is not None and length.ratio < 1.1:
         words = f"answers did not get longer ({length.before:.0f} to {length.after:.0f} tokens), so the limit came down"
         return 0.75, [*reasons, words]
@@ -123,35 +123,39 @@ def capped_length(case: Case) -> Verdict:
 
 
 def too_hard(case: Case) -> Verdict:
-    """Prompts nobody can learn from yet."""
+    """Prompts that nothing can be learned from yet."""
     found = case.find("reward/no-signal")
-    if found is None or case.reward is None or found.evidence.get("alike"):  # paid alike, and nobody knows how
+    if (
+        found is None or case.reward is None or found.evidence.get("alike")
+    ):  # equal rewards, and whether they pass is unknown
         return NO
     if case.reward.dropped:
         return _harder(case, case.reward.drop_step)
     if first := case.upstream(found.onset_step):
-        return UNLIKELY, ["most groups fail as a whole", f"but {first.id} came before"]
+        return UNLIKELY, ["every answer fails in most groups", f"but {first.id} came before"]
     if other := case.find("reward/hacking", "reward/component-dominance"):
-        return UNLIKELY, ["most groups fail as a whole", f"but something else is paid: {other.summary}"]
+        return UNLIKELY, ["every answer fails in most groups", f"but something else is rewarded: {other.summary}"]
     paid = case.shift("reward/mean")
     silent = case.shift("reward/zero_std_frac")
     if paid and silent and paid.after >= paid.before and silent.after > silent.before + 0.25:
-        return UNLIKELY, ["most groups fail as a whole, but they are paid no less than before"]
-    best = f"{case.reward.metric} never was much higher (best {case.reward.best:.3g})"
-    return 0.6, ["most groups fail as a whole", best]
+        return UNLIKELY, ["every answer fails in most groups, but the reward is no lower than before"]
+    best = f"{case.reward.metric} was never much higher (best {case.reward.best:.3g})"
+    return 0.6, ["every answer fails in most groups", best]
 
 
 def _harder(case: Case, edge: int) -> Verdict:
-    """From one row to the next most groups fail, with answers of another length: other prompts, and harder ones."""
+    """From one row to the next most groups fail, with answers of another length: other and harder prompts."""
     length = case.jumped("rollout/length_mean", edge, 1.08)
     if length is None or case.upstream(edge):
         return NO
-    words = f"most groups fail since step {edge}, and answers went from {length[0]:.0f} to {length[1]:.0f} tokens"
-    return FITS, [f"{words} in the same rows: other prompts, and harder ones"]
+    words = (
+        f"most groups have failed since step {edge}, and answers went from {length[0]:.0f} to {length[1]:.0f} tokens"
+    )
+    return FITS, [f"{words} in the same rows: the prompts are other and harder ones"]
 
 
 def little_spread(case: Case) -> Verdict:
-    """Rewards of a group hardly differ, and what differs is blown up by dividing by it."""
+    """Rewards of a group hardly differ, and division by the deviation scales the difference up."""
     found = case.find("reward/std-blowup")
     if found is None:
         return NO
@@ -168,7 +172,7 @@ def template(case: Case) -> Verdict:
     before = case.shift("reward/zero_std_frac")
     if case.reward and case.reward.dropped and before is not None and before.before < 0.5:
         return UNLIKELY, [found.summary, f"{silent:.0%} of groups have no spread, but only since the reward fell"]
-    return FITS, [found.summary, f"{silent:.0%} of groups have no spread, so other terms of the loss decide"]
+    return FITS, [found.summary, f"{silent:.0%} of groups have no spread, so other terms of the loss dominate"]
 
 
 def exploration_lost(case: Case) -> Verdict:
@@ -179,16 +183,16 @@ def exploration_lost(case: Case) -> Verdict:
     if turn := case.turned("control/temperature", up=False) or case.turned("control/entropy_coef", up=False):
         return TURNED, [f"{turn}, and entropy collapsed", found.summary]
     if case.find("reward/hacking", "rollout/repetition", "rollout/tool-collapse"):
-        return 0.3, [found.summary]  # certainty about the wrong thing is what those bring along
+        return 0.3, [found.summary]  # those bring certainty about the wrong thing
     if case.reward and case.reward.dropped:
         if found.onset_step + TOGETHER * case.spacing >= case.reward.drop_step or case.upstream(
             found.onset_step, "behaviour"
         ):
             return NO
         if fell_while_standing(case):
-            return UNLIKELY, [found.summary, "but the reward fell within a few rows, in which the policy stood"]
+            return UNLIKELY, [found.summary, "but the reward fell within a few rows in which the policy did not change"]
         return 0.6, [f"entropy collapsed before the reward fell (step {case.reward.drop_step})", found.summary]
-    return 0.6, ["entropy collapsed while the reward stood still", found.summary]
+    return 0.6, ["entropy collapsed while the reward was flat", found.summary]
 
 
 def swings(case: Case) -> Verdict:
@@ -209,7 +213,7 @@ def noise_floor(case: Case) -> Verdict:
     if found is None or (found.severity == "info" and case.loud):
         return NO
     if prompts is not None and prompts / max(updates or 1, 1) >= 16:
-        return SIGNATURE, [found.summary, f"with {prompts:.0f} prompts a step, so the noise is in the reward itself"]
+        return SIGNATURE, [found.summary, f"a step has {prompts:.0f} prompts, so the noise is in the reward itself"]
     return WEAK, [found.summary]
 
 

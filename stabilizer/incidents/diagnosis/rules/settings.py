@@ -1,4 +1,4 @@
-"""A setting is not what it was, or not what it was set to: what that does is known without looking at any curve."""
+"""A setting is not what it was, or not what it was set to. The effect is known without looking at any curve."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DOES = {
     "control/max_completion": ("", "capped-length"),
     "rollout/length_max": ("", "capped-length"),
 }
-"""What more and what less of a setting than was meant leads to; empty where it does no harm that has a name."""
+"""The cause that more and less than the intended value leads to; empty where it does no harm with a name."""
 
 
 def _because(cause: str, case: Case) -> Verdict:

@@ -1,4 +1,4 @@
-"""The updates are too large, too many, too free, or pull the wrong way."""
+"""The updates are too large, too many, unconstrained, or go in the wrong direction."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WIDE_CLIP = 0.5
 LARGE_BONUS = 0.01
 """Entropy coefficient from which the bonus competes with the reward (recipes use 0 to 0.001)."""
 UNCLIPPED = 0.002
-"""Share of tokens clipped under which a clip range that the hundredth part of them has left by far does nothing."""
+"""Share of clipped tokens under which a clip range has no effect although one token in a hundred is far outside it."""
 FEW_ROWS = 5
 """Rows between two levels of three rows each, from the first of one to the last of the other."""
 MANY_UPDATES = 8
@@ -28,15 +28,15 @@ DIVERGED = (
 
 
 def step_too_large(case: Case) -> Verdict:
-    """Signs of updates that overshoot, weighed against the signs this run could have shown."""
+    """Signs of updates that overshoot, weighed against the signs that this run could have shown."""
     if not diverged(case):
         return NO
     met = possible = 0.0
     reasons = []
     for name, limit, weight, words in (
         ("policy/kl_old", STEP_KL, 0.4, "one step moves the policy by {:.2g} nats/token"),
-        ("optim/update_ratio", STEP_RATIO, 0.2, "one step changes the weights by {:.2g} of their size"),
-        ("policy/clip_frac", 0.15, 0.15, "{:.0%} of tokens leave the clip range"),
+        ("optim/update_ratio", STEP_RATIO, 0.2, "the relative weight change of one step is {:.2g}"),
+        ("policy/clip_frac", 0.15, 0.15, "{:.0%} of tokens are clipped"),
     ):
         peak = _peak(case, name)
         if peak is None:  # not logged, or switched off: no evidence either way
@@ -45,7 +45,7 @@ def step_too_large(case: Case) -> Verdict:
         if peak > limit:
             met += weight
             reasons.append(f"{words.format(peak)} around step {case.onset} (limit {limit:g})")
-    large, measured = met > 0, possible > 0.15  # what is learned from once is hardly clipped, at any size of step
+    large, measured = met > 0, possible > 0.15  # with one update a batch hardly any token is clipped, whatever the step
     if moved := _moved_before_the_fall(case):
         possible += 0.3
         met += 0.3 if moved[0] else 0.0
@@ -54,27 +54,27 @@ def step_too_large(case: Case) -> Verdict:
     if reasons and len(rate):
         reasons.append(f"learning rate {rate.values[0]:.2g} at step {rate.steps[0]}")
     score = 0.85 * met / possible if possible else 0.0
-    if not large:  # the policy moves before the reward falls in every divergence: with small steps, not by their size
+    if not large:  # the policy moves first in every divergence, by many small steps too
         return min(score, UNLIKELY if measured else WEAK), reasons
     source = next((m for m in case.moves[:1] if m.stage == STAGES.index("source") and case.led(m.metric)), None)
     other = case.find("system/data-shift")
-    if other is not None and "gap" not in other.evidence:  # new prompts move the policy too, at any size of step
+    if other is not None and "gap" not in other.evidence:  # new prompts move the policy too, whatever the step
         return min(score, UNLIKELY), [*reasons, f"but the prompts changed at step {other.onset_step}"]
     return (score * 0.6 if source else score), reasons
 
 
 def steps_grew(case: Case) -> Verdict:
-    """Steps many times as large as before, from no other source that is known, and a reward that suffers."""
+    """Steps many times as large as before without another known source, and a reward that suffers."""
     found = case.find("policy/overstepping")
     if found is None or found.severity == "info" or case.upstream(found.onset_step, "update"):
         return NO
     if any(move.stage == STAGES.index("source") and case.led(move.metric) for move in case.moves[:1]):
         return NO
-    return WEAK, [found.summary, "and nothing upstream of it moved first"]
+    return WEAK, [found.summary, "nothing upstream moved first"]
 
 
 def reference_jumped(case: Case) -> Verdict:
-    """The distance to the reference jumped by far more than the policy moved: what is measured with changed."""
+    """The distance to the reference jumped by far more than the policy moved: the measurement changed."""
     found = case.find("policy/kl-runaway", "policy/kl-estimator")
     jump = case.jumped("policy/kl_ref", found.onset_step, 3.0) if found else None
     if found is None or jump is None or jump[1] < jump[0]:
@@ -89,14 +89,14 @@ def reference_jumped(case: Case) -> Verdict:
     lost = case.find("policy/likelihood-displacement", "reward/collapse")
     near = lost is not None and abs(lost.onset_step - found.onset_step) <= 2 * MARGIN * case.spacing
     if lost is not None and near and lost.severity != "info":
-        return UNLIKELY, [found.summary, f"but {lost.id} says that the policy did move"]
-    words = f"KL to the reference went from {jump[0]:.2g} to {jump[1]:.2g} in a few rows, and steps were"
-    return SIGNATURE, [f"{words} {float(steps.max()):.2g} nats/token at most: no policy gets that far by those"]
+        return UNLIKELY, [found.summary, f"but {lost.id} shows that the policy did move"]
+    words = f"KL to the reference went from {jump[0]:.2g} to {jump[1]:.2g} within a few rows, and steps were"
+    return SIGNATURE, [f"{words} {float(steps.max()):.2g} nats/token at most, which is too little to get that far"]
 
 
 def _sudden(case: Case, step: int, jump: tuple[float, float], largest: float) -> bool:
-    """Half of a jump of the KL came from a few rows to the next, and it is farther than the largest of steps goes in
-    them if all agree. The root of a KL adds up as a distance does: small steps over twenty rows are a long way."""
+    """Whether half of a jump of the KL came within a few rows, and is larger than steps of the largest size add up
+    to in them. The root of a KL adds up like a distance: small steps over twenty rows go far."""
     rows = np.maximum(case.rows("policy/kl_ref", step, -MARGIN - 3, MARGIN + 3), 0.0)
     if len(rows) < 7:
         return False
@@ -110,8 +110,8 @@ def rate_turned_up(case: Case) -> Verdict:
     """The learning rate was raised and divergence followed."""
     turn = case.turned("control/lr_scale", up=True) or case.rate_jumped(up=True)
     if turn and case.find("system/resume-mismatch"):
-        return NO  # the rate is not what was saved, nor, most likely, is anything else
-    return (TURNED, [f"{turn}, and what followed began at step {case.onset}"]) if turn and diverged(case) else NO
+        return NO  # the rate is not the saved one, and probably nothing else is
+    return (TURNED, [f"{turn}, and the incident began at step {case.onset}"]) if turn and diverged(case) else NO
 
 
 def no_anchor(case: Case) -> Verdict:
@@ -120,18 +120,18 @@ def no_anchor(case: Case) -> Verdict:
     if case.setting("control/beta") != 0 or found is None:
         return NO
     if turn := case.turned("control/beta", up=False):
-        return TURNED, [f"{turn}: nothing holds the policy to its reference since"]
+        return TURNED, [f"{turn}: since then nothing holds the policy to its reference"]
     confidence = 0.5 if case.onset > 100 else 0.3
     return confidence, [f"beta = 0: nothing holds the policy to its reference, and drift began at step {case.onset}"]
 
 
 def entropy_bonus(case: Case) -> Verdict:
-    """Indecision is paid more than the task."""
+    """Uncertainty is rewarded more than the task."""
     entropy = case.shift("policy/entropy")
     rose = entropy is not None and entropy.after > 1.3 * entropy.before
     if not (case.find("policy/entropy-explosion") or rose):
         return NO
-    reasons = [f"entropy {entropy.before:.2g} to {entropy.after:.2g} nats/token"] if entropy else []
+    reasons = [f"entropy went from {entropy.before:.2g} to {entropy.after:.2g} nats/token"] if entropy else []
     for knob in ("control/entropy_coef", "policy/entropy_coef", "control/entropy_target"):
         if turn := case.turned(knob, up=True):
             return TURNED, [str(turn), *reasons]
@@ -139,27 +139,27 @@ def entropy_bonus(case: Case) -> Verdict:
     paid = case.setting("control/entropy_coef") if paid is None else paid
     if paid is None or paid < LARGE_BONUS:
         return NO
-    return FITS, [f"an entropy bonus of {paid:g} (recipes use 0 to 0.001)", *reasons]
+    return FITS, [f"the entropy bonus is {paid:g} (recipes use 0 to 0.001)", *reasons]
 
 
 def clip_too_wide(case: Case) -> Verdict:
-    """Tokens may move so far in one step that nothing holds them."""
+    """Tokens may move without effective limit in one step."""
     if not diverged(case):
         return NO
     if turn := case.turned("control/epsilon_high", up=True):
-        return TURNED, [f"{turn}, and what followed began at step {case.onset}"]
+        return TURNED, [f"{turn}, and the incident began at step {case.onset}"]
     wide = case.setting("control/epsilon_high")
     if wide is None or wide < WIDE_CLIP:
         return NO
     ratio = _peak(case, "policy/ratio_max")
     reasons = [f"the upper clip range is {wide:g} (0.2 to 0.28 are usual)"]
     if ratio is not None and ratio > 1 + wide:
-        return 0.75, [*reasons, f"and ratios reach {ratio:.2g}"]
+        return 0.75, [*reasons, f"ratios reach {ratio:.2g}"]
     return FITS, reasons
 
 
 def clip_not_in_force(case: Case) -> Verdict:
-    """Ratios lie far outside of the clip range and hardly one was clipped: what is set does not hold."""
+    """Ratios lie far outside the clip range and hardly any token was clipped: the setting is not applied."""
     wide, rows = case.setting("control/epsilon_high"), int(30 * case.spacing)
     if wide is None or wide <= 0 or case.words("policy.surrogate") not in ("", "clip", "cispo"):
         return NO
@@ -171,18 +171,18 @@ def clip_not_in_force(case: Case) -> Verdict:
         return NO
     if np.mean(bitten) > (UNCLIPPED if middle(far) > 1 + 2 * wide else UNCLIPPED / 4):
         return NO
-    words = f"the hundredth part of tokens has ratios of {middle(far):.2g} and more, the limit is {1 + wide:.3g}"
-    return TURNED, [f"{words}, and {np.mean(bitten):.2%} are clipped: the clip range is not in force"]
+    words = f"one token in a hundred has a ratio of {middle(far):.2g} or more with a limit of {1 + wide:.3g}"
+    return TURNED, [f"{words}, and {np.mean(bitten):.2%} are clipped: the clip range is not applied"]
 
 
 def too_many_epochs(case: Case) -> Verdict:
-    """One batch of answers is learned from so often that the policy has left it."""
+    """One batch of answers is reused so often that the policy has left it."""
     larger = case.find("optim/optimizer-state")
     if not diverged(case) and (larger is None or not case.multiplied):
         return NO
     for knob in ("control/inner_epochs", "control/minibatches"):
         if turn := case.turned(knob, up=True):
-            return TURNED, [f"{turn}, and what followed began at step {case.onset}"]
+            return TURNED, [f"{turn}, and the incident began at step {case.onset}"]
     if more := case.multiplied:
         words = f"a step makes {more.after:.0f} updates from one batch"
         return TURNED, [f"{words}, {more.before:.0f} before step {case.onset}"]
@@ -192,36 +192,36 @@ def too_many_epochs(case: Case) -> Verdict:
     if not reused or not (case.find("policy/overstepping") or (moved is not None and moved > STEP_KL)):
         return NO
     often = f"{passes:.0f} passes over one batch" if (passes or 1) >= 4 else f"{updates:.0f} updates from one batch"
-    far = [f"they move the policy by {moved:.2g} nats/token"] if moved is not None else []
+    far = [f"together they move the policy by {moved:.2g} nats/token"] if moved is not None else []
     return SIGNATURE, [often, *far]
 
 
 def kl_estimator(case: Case) -> Verdict:
-    """The KL that is paid is not the KL that is meant: a few tokens make most of it."""
+    """The KL in the loss is not the intended KL: a few tokens make up most of it."""
     found = case.find("policy/kl-estimator")
     if found is None:
         return NO
     first = case.upstream(found.onset_step, "source")
-    return (UNLIKELY, [found.summary, f"but {first.id} came with it"]) if first else (SIGNATURE, [found.summary])
+    return (UNLIKELY, [found.summary, f"but {first.id} occurred with it"]) if first else (SIGNATURE, [found.summary])
 
 
 def displaced(case: Case) -> Verdict:
     """Correct answers become less likely while wrong ones are pushed down: steps too large for shared prefixes."""
     found = case.find("policy/likelihood-displacement")
     first = case.led("policy/logp_correct")
-    if found is None or not first or case.find("policy/entropy-explosion"):  # indecision makes all answers unlikely
+    if found is None or not first or case.find("policy/entropy-explosion"):  # uncertainty makes all answers less likely
         return NO
     return WEAK, [found.summary, first]
 
 
 def diverged(case: Case) -> bool:
-    """The policy left what it learned from, or the reward fell."""
+    """Whether the policy left the data it learned from, or the reward fell."""
     found = any(f.id in DIVERGED and f.severity != "info" for f in case.findings)
     return found or bool(case.reward and case.reward.dropped)
 
 
 def _moved_before_the_fall(case: Case) -> tuple[bool, list[str]] | None:
-    """Whether the policy moved before the reward fell; None when either is not known."""
+    """Whether the policy moved before the reward fell; None when either is unknown."""
     far = ("policy/kl-runaway", "optim/grad-explosion")
     moved = [f.onset_step for f in case.findings if f.id in far and f.severity != "info"]
     if not moved or not case.reward or not case.reward.dropped:
@@ -233,7 +233,7 @@ def _moved_before_the_fall(case: Case) -> tuple[bool, list[str]] | None:
 
 
 def _peak(case: Case, name: str) -> float | None:
-    """The largest value that held for three rows around the onset, for one odd row is no step size."""
+    """The largest value that held for three rows around the onset; one odd row is no step size."""
     rows = case.spacing
     near = case.view.series(name).between(case.onset - int(15 * rows), case.onset + int(30 * rows)).finite().values
     if len(near) < 3 or not near.any():
