@@ -145,7 +145,7 @@ def _detector(id: str, row: dict[str, Any]) -> dict[str, str]:
     low, high = row["false interval"]
     return {
         "finding": id,
-        "recall": _recall(row) if row["n"] else "no fault made for it",
+        "recall": _recall(row) if row["n"] else "no simulated fault",
         "faults": str(row["n"]),
         "false / 1,000 steps": f"{row['false rate']:.3f} ({low:.3f}-{high:.3f})",
     }

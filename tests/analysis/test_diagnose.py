@@ -357,7 +357,7 @@ def test_the_outlook_is_on_every_page_and_in_the_json_when_there_is_something_to
     assert list(outlook) == ["metric", "asymptote", "worth", "crossings", "lines"]
     low, high = outlook["asymptote"]["interval"]
     assert low <= 0.7 <= high and outlook["worth"] == "no" and outlook["asymptote"]["ahead"] == 300
-    said = "the 300 steps left are expected to gain"
+    said = "the remaining 300 steps should gain"
     shown = " ".join(page(analyse(load(path)), 200).split())
     assert said in shown and said in html(analyse(load(path))) and said in markdown(analyse(load(path)))
 

@@ -93,7 +93,7 @@ def run(values: np.ndarray, planned: int | None, **more: str) -> History:
 def test_steps_that_gain_nothing_are_not_worth_spending_and_steps_that_do_are() -> None:
     steps, values = seen("logistic", 400, 1)
     over = forecast(run(values, 800).view())
-    assert over.worth == "no" and over.asymptote.reached > 0.95 and "400 steps left" in over.lines[0]
+    assert over.worth == "no" and over.asymptote.reached > 0.95 and "remaining 400 steps" in over.lines[0]
     early = forecast(run(values, 800).view(160))
     assert early is None or early.worth in ("yes", None, "open")
     half = [forecast(run(seen("sigmoid in log step", 400, s, 0.02)[1], 800).view(220)) for s in range(3)]
@@ -105,8 +105,8 @@ def test_a_curve_of_shares_that_seems_to_pass_1_says_that_it_may_not_be_able_to(
     rising = np.clip(1.05 - np.exp(-np.arange(1, 301) / 120), 0, 1)
     noisy = np.clip(rising + np.random.default_rng(0).normal(0, 0.01, 300), 0, 1)
     outlook = forecast(run(noisy, 600).view())
-    assert outlook.asymptote.level > 1 and "or to 1 where that is the most it can be" in outlook.lines[0]
-    assert "or to 1" not in forecast(run(10 * noisy, 600).view()).lines[0]
+    assert outlook.asymptote.level > 1 and "or 1 if that is its maximum" in outlook.lines[0]
+    assert "or 1 if" not in forecast(run(10 * noisy, 600).view()).lines[0]
 
 
 def test_nothing_is_said_of_a_run_that_only_wanders() -> None:

@@ -1,4 +1,4 @@
-"""Settings that were changed without a word, and settings that are not in force."""
+"""Settings changed without a declaration, and settings that are not in force."""
 
 from __future__ import annotations
 

@@ -178,7 +178,7 @@ def test_beside_a_standing_warning_a_second_one_is_kept_as_information_and_says_
     watch = watched(600, FIRST, Says("rollout/truncation", range(400, 600)))
     second = watch.findings()[1]
     assert (second.incident, second.severity, second.evidence["held_back"]) == (2, "info", "warn")
-    assert "held back beside incident 1" in second.summary
+    assert "held back because of incident 1" in second.summary
 
 
 def test_what_is_held_back_is_raised_once_the_budget_is_free() -> None:

@@ -25,7 +25,10 @@ class _Split(NamedTuple):
     before: float
     after: float
     gain: float
-    words: str
+    witness: str
+    """The metric that did not rise with the reward."""
+    did: str
+    """What it did, in words."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,9 +114,9 @@ class Hacking(Detector):
             return None
         return self.finding(
             view, found.severity, found.step,
-            f"{reward.metric} has risen by {found.gain:.2g} since step {found.step} while {found.words}"
+            f"{reward.metric} has risen by {found.gain:.2g} since step {found.step} while {found.witness} {found.did}"
             f" {found.before:.3g} to {found.after:.3g}",
-            metric=found.words.split()[0], baseline=found.before, now=found.after, reward_gain=found.gain,
+            metric=found.witness, baseline=found.before, now=found.after, reward_gain=found.gain,
         )  # fmt: skip
 
     def _held_out(self, view: RunView, paid: Series) -> _Split | None:
@@ -132,7 +135,7 @@ class Hacking(Detector):
         gain = float(now.mean() - at.mean()) if len(at) >= 5 else 0.0
         if gain < self.gap or gained > gain / 4 or now.mean() - late.mean() < self.gap / 2:
             return None
-        return _Split("warn", since, float(early.mean()), float(late.mean()), gain, "accuracy/val lagged behind:")
+        return _Split("warn", since, float(early.mean()), float(late.mean()), gain, "accuracy/val", "lagged behind:")
 
     def _few(self, held_out: Series, paid: Series) -> _Split | None:
         """Among a handful of validations, the newest are far below the best two neighbours while the reward is
@@ -152,7 +155,7 @@ class Hacking(Detector):
         gain = mean(newest) - mean(then)
         if gain <= 3 * max(step_noise(then), step_noise(newest)) * math.sqrt(2 / len(then)):
             return None
-        return _Split("info", int(held_out.steps[top]), before, now, gain, "accuracy/val fell from")
+        return _Split("info", int(held_out.steps[top]), before, now, gain, "accuracy/val", "fell from")
 
     def _own_accuracy(self, view: RunView, paid: Series) -> _Split | None:
         """The reward is more than accuracy, and the two diverge."""
@@ -197,8 +200,9 @@ class Hacking(Detector):
             if now - was <= max(4 * noise, self.grew * abs(now)):
                 return None
             young = view.step - max(start, int(paid.steps[0])) < self.patience
-            words = f"{name} never left its floor:"
-            return _Split("info" if young else "warn", int(right.steps[0]), head, tail, now - was, words)
+            return _Split(
+                "info" if young else "warn", int(right.steps[0]), head, tail, now - was, name, "never left its floor:"
+            )
         return None
 
     def _form_alone(self, view: RunView) -> _Split | None:
@@ -231,7 +235,7 @@ class Hacking(Detector):
         early = view.step - int(series.steps[0]) < self.patience
         was, level = mean(series.values[:head]), mean(series.values[-tail:])
         severity: Severity = "warn" if change.falling and not early else "info"
-        return _Split(severity, int(series.steps[0]), was, level, gained, f"{right} gained nothing:")
+        return _Split(severity, int(series.steps[0]), was, level, gained, right, "gained nothing:")
 
     def _fallen(self, witness: Series, paid: Series, noise: float, width: int, name: str) -> _Split | None:
         """A fall of the witness from its best, beyond its boundary, since which the reward rose."""
@@ -261,4 +265,4 @@ class Hacking(Detector):
             return None
         sure = sure and gain > 4 * doubt
         severity: Severity = "info" if not sure else "critical" if before - now > before / 4 else "warn"
-        return _Split(severity, int(witness.steps[top]), before, now, gain, f"{name} fell from")
+        return _Split(severity, int(witness.steps[top]), before, now, gain, name, "fell from")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -29,6 +30,13 @@ SINKS = 0.2
 """Share of its level that a reward may have lost while it still counts as being at its ceiling."""
 FEW = 12
 """Held-out measurements up to which all of them are used to judge their noise."""
+Rate = Literal["", "warm-up", "decay"]
+"""What the learning rate did that explains a flat reward; "" for nothing."""
+RATE_WORDS: dict[Rate, str] = {
+    "": "",
+    "warm-up": "; the learning rate was warming up",
+    "decay": "; the learning rate was decayed for much of that time",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,22 +119,21 @@ class Plateau(Detector):
         if reward is None or still is None or self._validation_rises(view, still.onset_step):
             return None
         rate = self._schedule(view, still.onset_step)
-        if rate and still.grew == (rate == "warming up"):
+        if rate and still.grew == (rate == "warm-up"):
             return None  # it rose too recently to be flat, or the schedule ended before it could rise
         begun = patience(view, self.patience)
         early = not still.grew and view.step - still.onset_step < begun
         alone = view.once(unearned)  # the easy part was learned; the hard part gets its time too
         early = early or alone is not None and view.step - alone.first < begun
         age = view.step - max(view.baseline_start(), int(view.series(reward.metric).steps[0]))
-        early = (
-            early or age < min(begun, self.patience) and len(components(view)) > 1
-        )  # components are learned one after the other
+        # components are learned one after the other
+        early = early or age < min(begun, self.patience) and len(components(view)) > 1
         quiet = early or rate or not still.sure or still.grew and not self._held(view, reward.metric)
         change = still.change
         return self.finding(
             view, "info" if quiet else "warn", still.onset_step,
             f"{self._words(reward, still)}: change {change.change:+.2g} (95 % interval {change.low:+.2g} to"
-            f" {change.high:+.2g}){self._reservation(still)}{f'; the learning rate was {rate}' if rate else ''}",
+            f" {change.high:+.2g}){self._reservation(still)}{RATE_WORDS[rate]}",
             metric=reward.metric, baseline=reward.start, now=still.level,
             change_low=change.low, change_high=change.high, sure=still.sure,
         )  # fmt: skip
@@ -187,7 +194,7 @@ class Plateau(Detector):
         return f"; noise may hide a slow gain: {still.more:.2g} times the rows, or the batch size, would show it"
 
     @staticmethod
-    def _schedule(view: RunView, since: int) -> str:
+    def _schedule(view: RunView, since: int) -> Rate:
         """How the learning rate explains it: still warming up, warming up for much of the stretch, or decayed."""
         rates = view.series("optim/lr").between(since, view.step).finite().values
         if len(rates) < 2:
@@ -196,9 +203,9 @@ class Plateau(Detector):
         if not peak > 0:
             return ""
         if rates[-1] > rates[len(rates) // 2] * 1.05 or rates[len(rates) // 4] < 0.5 * rates[-1]:
-            return "warming up"
+            return "warm-up"
         wound = rates[-1] < 0.1 * peak and median(rates) < 0.4 * peak  # and had been low for much of the stretch
-        return "decayed for much of that time" if wound else ""
+        return "decay" if wound else ""
 
     @staticmethod
     def _validation_rises(view: RunView, since: int) -> bool:

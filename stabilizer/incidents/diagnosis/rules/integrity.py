@@ -235,7 +235,7 @@ def _since(case: Case, name: str, step: int) -> Shift | None:
 def crash(case: Case) -> Verdict:
     """The process or a worker died, or the machine is slower than it was."""
     found = case.find("system/crashed", "system/stalled", "system/slowdown")
-    if found is None or _memory(found) or found.evidence.get("cause") == "program-error":
+    if found is None or _stopped_by(found) in ("out-of-memory", "program-error"):
         return NO
     return (FITS if found.id == "system/slowdown" else 0.8), [found.summary]
 
@@ -243,14 +243,13 @@ def crash(case: Case) -> Verdict:
 def program(case: Case) -> Verdict:
     """The program stopped with an exception of its own."""
     found = case.find("system/crashed")
-    told = found is not None and found.evidence.get("cause") == "program-error"
-    return (PROOF, [found.summary]) if found is not None and told else NO
+    return (PROOF, [found.summary]) if found is not None and _stopped_by(found) == "program-error" else NO
 
 
 def memory(case: Case) -> Verdict:
-    """Memory ran out, according to the error."""
+    """Memory ran out, according to the error in the log."""
     found = case.find("system/crashed")
-    return (PROOF, [found.summary]) if found is not None and _memory(found) else NO
+    return (PROOF, [found.summary]) if found is not None and _stopped_by(found) == "out-of-memory" else NO
 
 
 def config_error(case: Case) -> Verdict:
@@ -259,9 +258,9 @@ def config_error(case: Case) -> Verdict:
     return (PROOF, [found.summary]) if found is not None else NO
 
 
-def _memory(found: Finding) -> bool:
-    text = f"{found.evidence.get('kind', '')} {found.summary}".lower().replace("-", " ")
-    return any(words in text for words in ("out of memory", "outofmemory", "oom", "memory killed"))
+def _stopped_by(found: Finding) -> str:
+    """The cause that the log itself states for a crash; else empty."""
+    return str(found.evidence.get("cause", ""))
 
 
 def _metrics(found: Finding) -> tuple[str, ...]:
