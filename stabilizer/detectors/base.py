@@ -35,7 +35,9 @@ class Detector:
         """Which of `needs` this run never measured."""
         return [need for need in self.needs if not any(name in view for name in need.split("|"))]
 
-    def held(self, found: Finding | None, view: RunView, look: Callable[[RunView], Finding | None]) -> Finding | None:
+    def confirmed(
+        self, found: Finding | None, view: RunView, look: Callable[[RunView], Finding | None]
+    ) -> Finding | None:
         """The finding, as information unless it was already more than that `confirm` rows ago. For detectors whose
         hints last long, where a hint would otherwise be a shortcut to a warning."""
         if found is None or found.severity == "info":

@@ -12,6 +12,7 @@ need the change to exceed the noise. Neither judges: the detector decides what i
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
@@ -52,7 +53,7 @@ _CAP = 40.0
 _TINY = 1e-12
 
 
-_SCALES = {
+_SCALES: dict[str, Callable[[float], float]] = {
     "positive": lambda value: math.log(max(value, _TINY)),
     "fraction": lambda value: math.asin(math.sqrt(min(max(value, 0.0), 1.0))),
 }
@@ -62,7 +63,8 @@ _SCALES = {
 def scaled(values: np.ndarray, kind: str) -> np.ndarray:
     """Values on the scale of their kind: log of positive ones, arcsine root of shares, others unchanged."""
     if kind == "positive":
-        return np.log(np.maximum(values, _TINY))
+        logs: np.ndarray = np.log(np.maximum(values, _TINY))
+        return logs
     return np.arcsin(np.sqrt(np.clip(values, 0.0, 1.0))) if kind == "fraction" else values
 
 

@@ -259,7 +259,8 @@ def _reaches(
     towards = line.slope > 0 if up else line.slope < 0
     if not towards or abs(line.slope) < 3 * line.slope_error or (line.at(steps[-1]) >= goal) == up:
         return None
-    return tuple(line.reaches(goal, steps[-1], errors) for errors in (0.0, BAND, -BAND))
+    expected, soonest, slowest = (line.reaches(goal, steps[-1], errors) for errors in (0.0, BAND, -BAND))
+    return expected, soonest, slowest
 
 
 class _Line(NamedTuple):
@@ -273,6 +274,9 @@ class _Line(NamedTuple):
 
     def at(self, step: float) -> float:
         return self.height + self.slope * (step - self.centre)
+
+    def along(self, steps: np.ndarray) -> np.ndarray:
+        return np.add(self.height, self.slope * (steps - self.centre))
 
     def reaches(self, goal: float, now: float, errors: float) -> float | None:
         """The step at which the line, moved by some standard errors, reaches the goal; None when never."""
@@ -309,8 +313,8 @@ def _models(steps: np.ndarray, values: np.ndarray) -> tuple[Model, ...]:
     cut = len(values) * 4 // 5
     straight = _line(steps[:cut], values[:cut])
     growing = _line(steps[:cut], np.log(values[:cut]))
-    by_steps = float(np.abs(values[cut:] - straight.at(steps[cut:])).mean())
-    by_factors = float(np.abs(values[cut:] - np.exp(growing.at(steps[cut:]))).mean())
+    by_steps = float(np.abs(values[cut:] - straight.along(steps[cut:])).mean())
+    by_factors = float(np.abs(values[cut:] - np.exp(growing.along(steps[cut:]))).mean())
     ranked: tuple[Model, ...] = ("exponential", "linear") if by_factors < by_steps else ("linear", "exponential")
     clear = max(by_steps, by_factors) > CLEARLY * min(by_steps, by_factors)
     return ranked[:1] if clear else ranked

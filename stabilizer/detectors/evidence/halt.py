@@ -107,7 +107,8 @@ def _clock(view: RunView, recent: Series) -> np.ndarray:
     if len(rates) > 1 and float(rates.values.min()) >= 0 and float(rates.values.max()) > 0:
         pace = np.interp(recent.steps, rates.steps, rates.values) + 1e-6 * float(rates.values.max())
     clock = np.concatenate(([0.0], np.cumsum(pace)))
-    return clock / clock[-1]
+    share: np.ndarray = clock / clock[-1]
+    return share
 
 
 def _curves(points: int) -> list[np.ndarray]:
@@ -145,9 +146,11 @@ def _falls(points: int) -> np.ndarray:
     steps = (np.arange(points) >= np.linspace(0.15 * points, 0.95 * points, 33).astype(int)[:, None]).astype(float)
     steps -= steps.mean(1, keepdims=True)
     beside = steps[None] - np.einsum("ik,jk->ij", going, steps)[:, :, None] * going[:, None]
-    return beside / np.sqrt(np.einsum("ijk,ijk->ij", beside, beside))[:, :, None]
+    unit: np.ndarray = beside / np.sqrt(np.einsum("ijk,ijk->ij", beside, beside))[:, :, None]
+    return unit
 
 
 def _unit(shapes: np.ndarray) -> np.ndarray:
     shapes = shapes - shapes.mean(1, keepdims=True)
-    return shapes / np.sqrt(np.einsum("ij,ij->i", shapes, shapes))[:, None]
+    unit: np.ndarray = shapes / np.sqrt(np.einsum("ij,ij->i", shapes, shapes))[:, None]
+    return unit

@@ -115,7 +115,7 @@ class Progress:
         fell = _after_last(self._levels[:, 1], self.best - 0.15 * reach)
         fell -= LEVEL // 2 if fell < len(self._levels) else 0  # a median stays high while its newest two rows are low
         end = min(len(self._levels) - (LAG if self.rows >= LAG + 30 else LEVEL), fell)
-        return max(_lumpy_noise(self._recent[-60:]), self.early, _wander(self._series.values[-MEMORY:][:end]))
+        return float(max(_lumpy_noise(self._recent[-60:]), self.early, _wander(self._series.values[-MEMORY:][:end])))
 
     @_Once
     def early(self) -> float:
@@ -127,7 +127,7 @@ class Progress:
 
     def beyond(self, change: float, times: float = 1.0) -> bool:
         """Whether a change exceeds a multiple of the noise of a row. The first rows mostly show that it does not."""
-        return change > times * self.early and change > times * self.noise
+        return bool(change > times * self.early and change > times * self.noise)
 
     @_Once
     def _slope(self) -> Trend | None:
@@ -163,7 +163,7 @@ class Progress:
     @property
     def dropped(self) -> bool:
         """Whether it lies below its best by more than noise explains."""
-        return self._fall[0]
+        return bool(self._fall[0])
 
     @_Once
     def slight(self) -> bool:
@@ -429,7 +429,7 @@ def _capped(view: RunView, rewards: np.ndarray) -> bool:
     if len(recent) < 2 * SLOW[0]:
         return False
     low, middle, top = np.quantile(recent, (0.05, 0.5, 1.0)).tolist()
-    return top - middle < TAIL * (middle - low) and middle > float(np.nanmin(rewards[-MEMORY:]))
+    return bool(top - middle < TAIL * (middle - low) and middle > float(np.nanmin(rewards[-MEMORY:])))
 
 
 def _paid_alike(view: RunView, rewards: np.ndarray) -> bool:

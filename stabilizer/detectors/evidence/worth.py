@@ -82,7 +82,7 @@ def _worth(view: RunView, name: str, earlier: np.ndarray, later: np.ndarray, sin
     if name == "reward/mean" and reward is not None:
         scale = max(reward.best - reward.lowest, 0.05 * abs(reward.best))
     gain = now - before
-    verdict = "unsure"
+    verdict: Literal["gained", "flat", "lost", "unsure"] = "unsure"
     if gain > max(GAIN * scale, CLEAR * error):
         verdict = "gained"
     elif lost or gain < -max(LOSS * scale, CLEAR * error):
@@ -117,7 +117,8 @@ def levels(series: Series, rows: int = 5) -> np.ndarray:
     """Running medians of a series: entry i is the level of the `rows` points that end at point i + rows - 1."""
     if len(series) < rows:
         return np.empty(0)
-    return np.median(np.lib.stride_tricks.sliding_window_view(series.values, rows), axis=1)
+    medians: np.ndarray = np.median(np.lib.stride_tricks.sliding_window_view(series.values, rows), axis=1)
+    return medians
 
 
 def left(series: Series, before: float, now: float, kind: str) -> int:

@@ -158,4 +158,4 @@ def _run_start(steps: np.ndarray, values: np.ndarray) -> int:
     """Step of the first non-finite value of the newest stretch. Gaps of up to 5 finite rows belong to the stretch."""
     wrong = (~np.isfinite(values[-200:])).nonzero()[0]
     breaks = (np.diff(wrong) > 6).nonzero()[0]
-    return steps[-200:][wrong[breaks[-1] + 1 if len(breaks) else 0]]
+    return int(steps[-200:][wrong[breaks[-1] + 1 if len(breaks) else 0]])

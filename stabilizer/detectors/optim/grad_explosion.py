@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stabilizer.core.records import Finding
+from stabilizer.core.records import Finding, Severity
 from stabilizer.core.stats import LAG, MINIMUM, median
 from stabilizer.detectors.base import Detector
 from stabilizer.detectors.evidence.departure import HOLD, departure
@@ -90,7 +90,8 @@ class GradExplosion(Detector):
         reward, scaled = progress(view), False
         harm = bool(reward and reward.dropped and not reward.rising and reward.drop_step >= onset - 20)
         since = since_first(view, onset) if early and reward and not (reward.rising or reward.solved) else None
-        if harm:
+        severity: Severity
+        if reward and harm:
             severity = "critical"
             judgement = f"and {reward.metric} has fallen from {reward.best:.3g} to {reward.now:.3g}"
         elif since and not since.paid:

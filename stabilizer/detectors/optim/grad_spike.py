@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from stabilizer.core.records import Finding
+from stabilizer.core.records import Finding, Severity
 from stabilizer.core.stats import LAG, MINIMUM, WINDOW, deviation, finite, median, median_scale
 from stabilizer.detectors.base import Detector
 from stabilizer.detectors.evidence.departure import FLOOR, course
@@ -113,6 +113,7 @@ class GradSpike(Detector):
         age = len(high) - int(last[-1])
         reward = progress(view)
         many = self._more_than_luck(heights[new & tall], usual)
+        severity: Severity
         if age <= 3 * self.recent and reward and reward.dropped and _follows(series, reward.drop_step, first[-1]):
             many, severity, fate = False, "warn", f", and {reward.metric} fell to {reward.now:.3g} right after"
         elif many and not (reward and (reward.rising or reward.solved)):
@@ -205,7 +206,8 @@ class GradSpike(Detector):
         expected = signal[-rows:, 0]
         limit = np.exp(expected + np.maximum(math.log(self.material), self.deviations * signal[-rows:, 1]))
         values = view.series("optim/grad_norm").values[-rows:]
-        return (values > limit) & (values < np.inf) & (expected > LOG_ZERO)
+        high: np.ndarray = (values > limit) & (values < np.inf) & (expected > LOG_ZERO)
+        return high
 
     def _expected(self, view: RunView) -> np.ndarray:
         """(logarithm of the expected norm, its noise) of every row."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from stabilizer.core.records import Finding
+from stabilizer.core.records import Finding, Severity
 from stabilizer.detectors.base import Detector
 from stabilizer.detectors.evidence.departure import change_step
 from stabilizer.detectors.evidence.progress import progress
@@ -16,6 +17,14 @@ MOTION = ("optim/update_ratio", "optim/grad_norm", "policy/kl_old")
 """Metrics that are exactly zero when nothing moves, the most reliable first."""
 MEMORY = 200
 """Rows looked back on."""
+REASONS: tuple[tuple[str, Callable[[np.ndarray], np.ndarray]], ...] = (
+    ("reward/zero_std_frac", lambda values: values > 0.999),
+    ("reward/std_group", lambda values: values == 0),
+    ("reward/std", lambda values: values == 0),
+    ("batch/updates", lambda values: values == 0),
+    ("optim/skipped", lambda values: values > 0),
+)
+"""Values that explain a zero: rewards without spread, or an update skipped on purpose."""
 PRINTED = ("optim/grad_norm", "policy/entropy", "policy/loss", "policy/kl_ref", "rollout/length_mean")
 """Continuous metrics that show how many digits a log keeps."""
 
@@ -90,7 +99,7 @@ class NoUpdate(Detector):
         if self._explained(view, still.last(self.rows)).all() or _drifts(view, onset) or _rounded(view):
             return self._silent_batches(view)
         proven = zeros["optim/update_ratio"] and (view.latest("optim/lr") or 0.0) > 0
-        severity = "critical" if proven or len(standing) > 1 else "warn"
+        severity: Severity = "critical" if proven or len(standing) > 1 else "warn"
         others = f" (so have {', '.join(standing[1:])})" if standing[1:] else ""
         pull = view.latest("optim/grad_norm")
         why = f"; the gradient norm is {pull:.3g}, so the optimizer does not apply it" if proven and pull else ""
@@ -120,13 +129,7 @@ class NoUpdate(Detector):
     def _explained(view: RunView, rows: Series) -> np.ndarray:
         """For each row, whether a zero is legitimate: rewards without spread, or an update skipped on purpose."""
         explained = rows.steps <= (view.config("critic.warmup_steps") or 0)
-        for name, reason in (
-            ("reward/zero_std_frac", lambda value: value > 0.999),
-            ("reward/std_group", lambda value: value == 0),
-            ("reward/std", lambda value: value == 0),
-            ("batch/updates", lambda value: value == 0),
-            ("optim/skipped", lambda value: value > 0),
-        ):
+        for name, reason in REASONS:
             series = view.series(name)
             if len(series):
                 explained |= reason(series.values[series.steps.searchsorted(rows.steps, side="right") - 1])

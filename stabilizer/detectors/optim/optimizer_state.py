@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -107,13 +108,13 @@ class OptimizerState(Detector):
         if 1 / self.factor < change < self.factor:
             return None
         reward = progress(view)
-        harm = bool(reward and reward.dropped and reward.drop_step >= onset - 10)
+        harm = reward is not None and reward.dropped and reward.drop_step >= onset - 10
         spike = self._spike(view, onset)
         if spike and not why:
             why = f", after a gradient of {spike:.0f} times the usual size"
         if not why and self._torn(view, onset):
             why = ", within one row"
-        why += f", and {reward.metric} has fallen to {reward.now:.3g}" if harm else ""
+        why += f", and {reward.metric} has fallen to {reward.now:.3g}" if reward and harm else ""
         same = "and the gradient norm are" if pull else "is"
         return self.finding(
             view, "warn" if why else "info", onset,
@@ -150,7 +151,7 @@ class OptimizerState(Detector):
         jumps = np.diff(np.log(near[np.isfinite(near) & (near > 0)]))
         if len(jumps) < BEFORE:
             return False
-        return float(np.abs(jumps).max()) >= max(np.log(self.factor), self.torn * median_scale(jumps)[1])
+        return float(np.abs(jumps).max()) >= max(math.log(self.factor), self.torn * median_scale(jumps)[1])
 
     def _steps(self, view: RunView, name: str, onset: int, resumed: bool, *, new: bool = False) -> float:
         """Level of a metric before or after the onset; 0 when unknown."""

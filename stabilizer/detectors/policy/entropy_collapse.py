@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from stabilizer.core.records import Finding, Severity
@@ -83,7 +84,7 @@ class EntropyCollapse(Detector):
     """Rows over which a fall is compared with the reward; later, only a reward that is known to be flat counts."""
 
     def check(self, view: RunView) -> Finding | None:
-        return self.held(self._collapsed(view), view, self._collapsed) or self._falling(view)
+        return self.confirmed(self._collapsed(view), view, self._collapsed) or self._falling(view)
 
     def _collapsed(self, view: RunView) -> Finding | None:
         series = view.series("policy/entropy")
@@ -119,29 +120,30 @@ class EntropyCollapse(Detector):
             return None
         known = min(10, max(LEVEL, (len(series) - first) // 3))  # rows that the later ones are compared with
         since = outcome(view, max(onset, int(series.steps[min(first + known, len(series) - 1)])))
-        recent = since is not None and since.rows <= self.recent
+        recent = since if since is not None and since.rows <= self.recent else None
+        expected = moved.expected if moved else -math.inf
+        answered = recent if recent and recent.rows >= self.answer and now <= self.third * expected else None
         lost = reward.dropped and (since is None or not since.paid)
         if now <= self.fraction * normal:
-            stands = lost or (recent and not since.paid) or stagnation(view) is not None
+            stands = lost or bool(recent and not recent.paid) or stagnation(view) is not None
         elif now > self.half * normal:
             stands = False
-        elif moved and now <= self.third * moved.expected and recent and since.rows >= self.answer:
-            stands = not since.paid
+        elif answered:
+            stands = not answered.paid
         else:
-            stands = recent and not since.paid and (since.fell or self._variety_lost(view, onset))
-            stands = stands or (recent and slowed(view, onset))
-        hardly = moved and now <= self.third * moved.expected and recent and since.rows >= self.answer
-        hardly = hardly and since.now - since.before <= 2 * since.error
+            stands = bool(recent and not recent.paid and (recent.fell or self._variety_lost(view, onset)))
+            stands = stands or bool(recent and slowed(view, onset))
+        hardly = answered if answered and answered.now - answered.before <= 2 * answered.error else None
         stands = stands and not reward.rising
         if not stands:
             if not hardly and not late and not (reward.idle and now <= self.little * began_at):
                 return None
-            normal = moved.expected if hardly else began_at
+            normal = expected if hardly else began_at
         normal = normal or began_at  # no row before the onset
         severity: Severity = "critical" if lost else "warn" if stands else "info"
         fate = f"has fallen to {reward.now:.3g}" if lost else f"is not rising ({reward.now:.3g})"
         if not stands and hardly:
-            severity, fate = "info", f"has hardly changed so far ({since.before:.3g} to {since.now:.3g})"
+            severity, fate = "info", f"has hardly changed so far ({hardly.before:.3g} to {hardly.now:.3g})"
         elif not stands and late:
             fate = f"has gained nothing since ({late.before:.3g} to {late.now:.3g})"
         elif not stands:

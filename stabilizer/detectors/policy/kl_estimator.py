@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stabilizer.core.records import Finding
+from stabilizer.core.records import Finding, Severity
 from stabilizer.core.stats import median, median_scale
 from stabilizer.detectors.base import Detector
 from stabilizer.detectors.evidence.since import outcome
@@ -75,7 +75,7 @@ class KlEstimator(Detector):
         error = max(median_scale(series.values)[1], 1e-6) / np.sqrt(len(series))
         if mean > -5 * error or median(series.values) > -self.negative:
             return None
-        severity = "warn" if mean <= -self.impossible and self._steers(view) else "info"
+        severity: Severity = "warn" if mean <= -self.impossible and self._steers(view) else "info"
         return self.finding(
             view, severity, int(series.steps[0]),
             f"KL to the reference averages {mean:.3g} nats/token over {len(series)} rows ({mean / error:.0f} standard"
@@ -95,7 +95,7 @@ class KlEstimator(Detector):
         first = int(series.steps[tall][0])
         since = outcome(view, first)
         pulled = self._steers(view) and self._tall_too(view, "optim/grad_norm", series, tall, 3.0)
-        severity = "warn" if pulled and since is not None and not since.paid else "info"
+        severity: Severity = "warn" if pulled and since is not None and not since.paid else "info"
         highest = float(series.values.max())
         return self.finding(
             view, severity, first,

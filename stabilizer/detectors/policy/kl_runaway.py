@@ -89,7 +89,7 @@ class KlRunaway(Detector):
     """Rows within which a tripling is not steady drift."""
 
     def check(self, view: RunView) -> Finding | None:
-        return self.held(self._ran_away(view), view, self._ran_away)
+        return self.confirmed(self._ran_away(view), view, self._ran_away)
 
     def _ran_away(self, view: RunView) -> Finding | None:
         series = view.series("policy/kl_ref").last(300).finite()
@@ -194,7 +194,8 @@ class KlRunaway(Detector):
         since = outcome(view, onset)
         if still is None and (since is None or since.paid):
             return None
-        if still is None and now < self.far and since.rows < self.answer and not (since.fell or self._moved(view)):
+        young = since is not None and since.rows < self.answer and not since.fell
+        if still is None and young and now < self.far and not self._moved(view):
             return None  # a burst among noisy rows, and the reward has had no time to respond
         return self.finding(
             view, "warn", onset,

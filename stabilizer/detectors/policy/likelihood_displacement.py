@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stabilizer.core.records import Finding
+from stabilizer.core.records import Finding, Severity
 from stabilizer.detectors.base import Detector
 from stabilizer.detectors.evidence.departure import departure, drift
 from stabilizer.detectors.evidence.progress import level, progress
@@ -68,31 +68,33 @@ class LikelihoodDisplacement(Detector):
             return None
         now = level(recent)
         moved = departure(view, "policy/logp_correct", up=False)
-        start = None
-        if not (moved and now <= moved.expected - self.fall):
+        if moved and now <= moved.expected - self.fall:
+            normal = moved.expected
+        else:
             first = int(series.steps.searchsorted(view.baseline_start()))
             if not now <= float(series.values[first : first + 20].max(initial=-np.inf)) - self.fall:
                 return None  # a cheap check that mostly ends here
             start = drift(view, "policy/logp_correct")
             if not (start and start.clear and now <= start.start - self.fall):
                 return None
+            normal = start.start
         reward = progress(view)
         if reward is None or reward.solved:
             return None
-        normal = start.start if start else moved.expected
         onset = began(series)
         since = outcome(view, onset)
         unexplained = normal - now - self._entropy_gain(view, onset)
         gradient = drift(view, "optim/grad_norm")
         inflates = gradient is not None and gradient.clear and gradient.ratio >= self.inflated
         rises = reward.rising or since is None or since.paid or since.rows < self.patience
+        severity: Severity
         if reward.dropped and not reward.rising and reward.drop_step >= onset:
             severity = "critical"
         elif (not rises and (inflates or unexplained >= self.fall)) or (rises and unexplained >= self.steep):
             severity = "warn"
         else:
             severity = "info"
-        fate = "still rises" if rises else "has fallen" if since.fell else "has not risen"
+        fate = "still rises" if rises else "has fallen" if since and since.fell else "has not risen"
         return self.finding(
             view, severity, onset,
             f"log-probability of correct answers fell from {normal:.3g} (before step {onset}) to {now:.3g} nats/token,"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stabilizer.core.records import Finding
+from stabilizer.core.records import Finding, Severity
 from stabilizer.detectors.base import Detector
 from stabilizer.detectors.evidence.departure import Departure, departure
 from stabilizer.detectors.evidence.progress import level_of, progress
@@ -89,11 +89,14 @@ class Mismatch(Detector):
         fell = since is not None and since.fell
         lost = bool(reward and reward.dropped and not reward.rising and reward.drop_step >= onset - 20)
         excused = level_of(view, "rollout/staleness") >= 1 or (view.latest("control/mismatch") or 0) > 0
-        if (plain or grown) and lost:
+        severity: Severity
+        if (plain or grown) and reward and lost:
             severity, fate = "critical", f", and {reward.metric} has fallen from {reward.best:.3g} to {reward.now:.3g}"
         elif (grown and fell) or ((plain or self._leapt(grown, kl)) and (fell or not excused)):
             severity = "warn"
-            fate = f", and {since.metric} has fallen from {since.before:.3g} to {since.now:.3g}" if fell else ""
+            fate = (
+                f", and {since.metric} has fallen from {since.before:.3g} to {since.now:.3g}" if since and fell else ""
+            )
         else:
             severity, fate = "info", ""
         return self.finding(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stabilizer.core.records import Finding
+from stabilizer.core.records import Finding, Severity
 from stabilizer.detectors.base import Detector
 from stabilizer.detectors.evidence.departure import departure, drift
 from stabilizer.detectors.evidence.progress import level, progress
@@ -73,8 +73,8 @@ class RouterShift(Detector):
         fell = since is not None and since.fell
         sign = self._swings(view, onset) if grown else ""
         lost = bool(reward and reward.dropped and not reward.rising and reward.drop_step >= onset - 20)
-        severity = "critical" if grown and lost else "warn" if grown and (sign or fell) else "info"
-        fate = f"; {since.metric} has fallen from {since.before:.3g} to {since.now:.3g}" if fell else ""
+        severity: Severity = "critical" if grown and lost else "warn" if grown and (sign or fell) else "info"
+        fate = f"; {since.metric} has fallen from {since.before:.3g} to {since.now:.3g}" if since and fell else ""
         past = f", up from {usual:.0%} before step {onset}" if grown else ""
         return self.finding(
             view, severity, onset,

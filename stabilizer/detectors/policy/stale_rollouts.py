@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stabilizer.core.records import Finding
+from stabilizer.core.records import Finding, Severity
 from stabilizer.detectors.base import Detector
 from stabilizer.detectors.evidence.departure import drift
 from stabilizer.detectors.evidence.progress import level_of, progress
@@ -84,13 +84,14 @@ class StaleRollouts(Detector):
         reward, since = progress(view), outcome(view, onset)
         fell = since is not None and since.fell
         dropped = bool(reward and reward.dropped and not reward.rising and reward.drop_step >= onset)
+        severity: Severity
         if sign and dropped:
             severity = "critical"
         elif (sign and not (since and since.paid and grew)) or (grew and fell):
             severity = "warn"
         else:
             severity = "info"
-        fate = f"; {since.metric} has fallen from {since.before:.3g} to {since.now:.3g}" if fell else ""
+        fate = f"; {since.metric} has fallen from {since.before:.3g} to {since.now:.3g}" if since and fell else ""
         return self.finding(
             view, severity, onset,
             f"rollouts are {lag:g} updates old{' and ' + sign if sign else ''}{fate}",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stabilizer.core.metrics import metric
-from stabilizer.core.records import Finding
+from stabilizer.core.records import Finding, Severity
 from stabilizer.core.stats import median, step_noise
 from stabilizer.detectors.base import Detector
 from stabilizer.detectors.evidence.departure import scaled
@@ -82,7 +82,7 @@ class Collapse(Detector):
 
     def check(self, view: RunView) -> Finding | None:
         found, hint = self._judged(view), self._seen_in_few(view)
-        return self.held(found, view, self._judged) if found and hint else found or hint
+        return self.confirmed(found, view, self._judged) if found and hint else found or hint
 
     def _seen_in_few(self, view: RunView) -> Finding | None:
         """Almost everything is lost within 3 rows, and the rows before and since vary little beside that."""
@@ -131,8 +131,8 @@ class Collapse(Detector):
             return None
         at_once = self._step(view, reward)  # a wave is slower and shallower; other data act at once
         hint = not (at_once and self._plain(reward, 2.0)) if young else seen and at_once
-        sure = "warn" if reward.slight else "critical"
-        severity = sure if moved or lost else "info" if hint else "warn"
+        sure: Severity = "warn" if reward.slight else "critical"
+        severity: Severity = sure if moved or lost else "info" if hint else "warn"
         also = f"; {', '.join(moved)} moved as well" if moved else "; no other metric moved" if seen else ""
         return self.finding(
             view, severity, reward.drop_step,
@@ -148,7 +148,7 @@ class Collapse(Detector):
         return self.stays_ruined if self._plain(reward) else self.stays_lost
 
     def _plain(self, reward: Progress, times: float = 1.0) -> bool:
-        return reward.best - reward.now > times * self.plain * reward.noise
+        return bool(reward.best - reward.now > times * self.plain * reward.noise)
 
     @staticmethod
     def _settled(view: RunView, reward: Progress) -> bool:
@@ -184,11 +184,11 @@ class Collapse(Detector):
                 continue
             seen = True
             kind = metric(name).kind
-            then, now = scaled(then, kind), scaled(now.values, kind)
-            change = median(now) - median(then)
+            before, after = scaled(then, kind), scaled(now.values, kind)
+            change = median(after) - median(before)
             if name == "policy/kl_ref":
                 change -= math.log((len(view.series(name)) - rows / 2) / known)
-            error = 1.25 * max(step_noise(then), step_noise(now)) * np.sqrt(1.5 / rows)
+            error = 1.25 * max(step_noise(before), step_noise(after)) * np.sqrt(1.5 / rows)
             change = {"policy/kl_ref": change, "optim/grad_norm": change, "accuracy/val": -change}.get(
                 name, abs(change)
             )

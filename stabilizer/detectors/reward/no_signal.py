@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stabilizer.core.records import Finding
+from stabilizer.core.records import Finding, Severity
 from stabilizer.core.stats import deviation, mean, median, trend
 from stabilizer.detectors.base import Detector
 from stabilizer.detectors.evidence.progress import CEILING, Progress, progress
@@ -119,7 +119,9 @@ class NoSignal(Detector):
         onset = int(series.steps[min(int(low[-1]) + 1, len(series) - 1)]) if len(low) else int(series.steps[0])
         onset = min(onset, reward.drop_step) if fell else onset
         calm = not fell and (self._young(view, name) or self._fresh(reward, series))
-        severity = "info" if calm or reward.rising else "critical" if fell or share >= self.nearly_all else "warn"
+        severity: Severity = (
+            "info" if calm or reward.rising else "critical" if fell or share >= self.nearly_all else "warn"
+        )
         name_now = f"{reward.metric} is {reward.now:.3g}"
         origin = f"after {reward.metric} fell from {reward.best:.3g}" if fell else f"and {name_now}"
         which = "in {:.0%} of groups every answer fails" if known else "{:.0%} of groups have no spread at a low reward"
@@ -173,8 +175,10 @@ class NoSignal(Detector):
             steps = np.diff(np.unique(np.round(shares[-200:], 6)))
             coarse = len(steps) == 0 or float(steps.min()) >= 0.2
             prompts = min(4.0, 1 / min(float(steps.max()), 1.0)) if len(steps) and coarse else 1.0 if coarse else 16.0
-        needed = (math.ceil(groups / prompts) for groups in (self.groups, self.silence))
-        return tuple(min(max(rows, self.window), self.groups) for rows in needed)
+        share, silence = (
+            min(max(math.ceil(groups / prompts), self.window), self.groups) for groups in (self.groups, self.silence)
+        )
+        return share, silence
 
     def _no_accident(self, before: np.ndarray) -> int:
         """Consecutive silent rows that are no accident at the earlier share of silent ones."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stabilizer.core.records import Finding
+from stabilizer.core.records import Finding, Severity
 from stabilizer.core.stats import autocorrelation, deviation, mean, trend
 from stabilizer.detectors.base import Detector
 from stabilizer.detectors.evidence.departure import drift
@@ -115,7 +115,7 @@ class Oscillation(Detector):
             return None
         moved = [name for name in ("optim/grad_norm", "policy/kl_old", "policy/clip_frac") if self._up(view, name)]
         stuck = wave and level_gain(recent, series.values[-2 * width : -width]) <= 0.5 * sd
-        severity = "warn" if (grew and moved) or stuck or (nowhere and steps >= self.patience) else "info"
+        severity: Severity = "warn" if (grew and moved) or stuck or (nowhere and steps >= self.patience) else "info"
         since = f", {grew:.2g} times as much as before" if grew else " and has gained nothing since the start"
         return self.finding(
             view, severity, int(series.steps[-width]),
@@ -126,9 +126,13 @@ class Oscillation(Detector):
 
     def _wave(self, view: RunView, recent: np.ndarray, residuals: np.ndarray) -> float:
         """Power of a wave in multiples of the strongest one in the windows before; 0 when there is none."""
-        width, metric = len(recent), progress(view).metric
+        width, reward = len(recent), progress(view)
         power, share = _strongest(residuals)
-        whole = view.series(metric).between(view.baseline_start(), view.step).last(5 * self.window).finite().values
+        if reward is None:
+            return 0.0
+        whole = (
+            view.series(reward.metric).between(view.baseline_start(), view.step).last(5 * self.window).finite().values
+        )
         if share < self.periodic or width < self.window or len(whole) < 2 * width:
             return 0.0
         before = [whole[end - width : end] for end in range(len(whole) - width, width - 1, -width // 2)]
@@ -192,7 +196,8 @@ def _detrended(values: np.ndarray) -> np.ndarray:
     """The values without level and trend."""
     rows = np.arange(len(values)) - (len(values) - 1) / 2
     centred = values - values.mean()
-    return centred - float(rows @ values) / float(rows @ rows) * rows
+    rest: np.ndarray = centred - float(rows @ values) / float(rows @ rows) * rows
+    return rest
 
 
 def _strongest(residuals: np.ndarray) -> tuple[float, float]:

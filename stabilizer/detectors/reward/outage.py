@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stabilizer.core.records import Finding
+from stabilizer.core.records import Finding, Severity
 from stabilizer.core.stats import median
 from stabilizer.detectors.base import Detector
 from stabilizer.runs.history import RunView, Series
@@ -72,7 +72,7 @@ class Outage(Detector):
             share = float(recent.mean())
             if len(recent) < self.long_window or median(recent) <= 0 or share < self.some:
                 return None
-        severity = "critical" if share >= self.most else "warn" if share >= self.much else "info"
+        severity: Severity = "critical" if share >= self.most else "warn" if share >= self.much else "info"
         calm = (series.values < share / 2).nonzero()[0]
         onset = series.steps[calm[-1] + 1 if len(calm) and calm[-1] + 1 < len(series) else 0]
         worst = self._worst(view)

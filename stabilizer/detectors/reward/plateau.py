@@ -229,6 +229,7 @@ def _spread_of_steps(values: np.ndarray) -> float:
     return float(np.diff(values).std()) / np.sqrt(2) if 3 <= len(values) <= FEW else 0.0
 
 
-def _peak(values: np.ndarray, known: int, last: float | None) -> np.ndarray:
+def _peak(values: np.ndarray, known: int, last: float | None) -> list[float]:
     """The highest value so far, NaN ignored: a causal signal."""
-    return np.fmax.accumulate(np.concatenate(([np.nan if last is None else last], values[known:])))[1:]
+    peaks: list[float] = np.fmax.accumulate(np.append(np.nan if last is None else last, values[known:]))[1:].tolist()
+    return peaks

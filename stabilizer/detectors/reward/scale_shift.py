@@ -158,7 +158,7 @@ class ScaleShift(Detector):
             return False
         error = max(step_noise(then), step_noise(now)) * np.sqrt(1 / len(then) + 1 / len(now))
         still = self.still * (1.0 if name in (*SHARES, "accuracy/val") else max(abs(float(then.mean())), 0.1))
-        return abs(float(now.mean() - then.mean())) <= max(still, min(3 * error, 2 * still))
+        return bool(abs(float(now.mean() - then.mean())) <= max(still, min(3 * error, 2 * still)))
 
 
 def _rarer(then: np.ndarray, now: np.ndarray, factor: float) -> bool:
@@ -198,7 +198,8 @@ def _edge(values: np.ndarray) -> int | None:
 
 
 def _logs(values: np.ndarray) -> np.ndarray:
-    return np.log(np.maximum(values, 1e-12))
+    logs: np.ndarray = np.log(np.maximum(values, 1e-12))
+    return logs
 
 
 def _spread(values: np.ndarray, name: str) -> float:

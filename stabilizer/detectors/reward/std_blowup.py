@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stabilizer.core.records import Finding
+from stabilizer.core.records import Finding, Severity
 from stabilizer.core.stats import mean, median
 from stabilizer.detectors.base import Detector
 from stabilizer.detectors.evidence.departure import change_step, departure, drift
@@ -125,7 +125,7 @@ class StdBlowup(Detector):
         reward, norm = progress(view), drift(view, "optim/grad_norm")
         louder = norm is not None and norm.clear and norm.ratio >= self.louder
         fell = reward is not None and reward.dropped and not reward.rising
-        severity = "critical" if fell and louder else "warn" if louder else "info"
+        severity: Severity = "critical" if fell and louder else "warn" if louder else "info"
         with_it = f"; the gradient norm is {norm.ratio:.2g} times its start" if louder and norm else ""
         return self.finding(
             view, severity, change_step(view.series("reward/std_group"), "positive"),

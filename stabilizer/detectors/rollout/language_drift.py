@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stabilizer.core.records import Finding
+from stabilizer.core.records import Finding, Severity
 from stabilizer.detectors.base import Detector
 from stabilizer.detectors.evidence.departure import departure, drift
 from stabilizer.detectors.evidence.progress import level, progress
@@ -69,10 +69,11 @@ class LanguageDrift(Detector):
             onset = left(series, before, now, "fraction" if name == SHARES[0] else "real")
         verdict, reward = worth(view, onset), progress(view)
         fate = verdict.verdict if verdict else "unsure"
+        severity: Severity
         if fate == "gained" or (reward and reward.solved) or sudden(series, onset, "real"):
             severity = "info"
         else:
-            severity = {"lost": "critical", "flat": "warn"}.get(fate, "info")
+            severity = "critical" if fate == "lost" else "warn" if fate == "flat" else "info"
         strained = self._mismatch(view, onset)
         return self.finding(
             view, severity, onset,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stabilizer.core.records import Finding
+from stabilizer.core.records import Finding, Severity
 from stabilizer.detectors.base import Detector
 from stabilizer.detectors.evidence.departure import departure, drift
 from stabilizer.detectors.evidence.progress import level, progress
@@ -62,7 +62,7 @@ class LengthCollapse(Detector):
     """Growth of the truncated share from which the limit explains shorter answers."""
 
     def check(self, view: RunView) -> Finding | None:
-        return self.held(self._shrunk(view), view, self._shrunk)
+        return self.confirmed(self._shrunk(view), view, self._shrunk)
 
     def _shrunk(self, view: RunView) -> Finding | None:
         series = view.series(LENGTH)
@@ -98,6 +98,7 @@ class LengthCollapse(Detector):
         sparse = int(newest[-1] - newest[0]) >= 5 * (
             len(newest) - 1
         )  # rows are so far apart that any fall lies between two
+        severity: Severity
         if sudden(series, onset, "positive") and not (sparse and verdict.verdict == "lost"):
             severity, words = "info", "within one row: other prompts, another limit or other sampling"
         else:

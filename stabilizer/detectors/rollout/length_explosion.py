@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stabilizer.core.records import Finding
+from stabilizer.core.records import Finding, Severity
 from stabilizer.core.stats import median
 from stabilizer.detectors.base import Detector
 from stabilizer.detectors.evidence.departure import departure, drift
@@ -65,7 +65,7 @@ class LengthExplosion(Detector):
     """Correlation of length and reward from which the reward counts as rewarding length."""
 
     def check(self, view: RunView) -> Finding | None:
-        return self.held(self._swollen(view), view, self._swollen)
+        return self.confirmed(self._swollen(view), view, self._swollen)
 
     def _swollen(self, view: RunView) -> Finding | None:
         grown = self._grown(view)
@@ -74,6 +74,7 @@ class LengthExplosion(Detector):
         before, now, onset, verdict = grown
         reward = progress(view)
         explained = f"and {verdict.words}"
+        severity: Severity
         if verdict.verdict == "gained":
             paid = self._pays(view) if verdict.metric == "reward/mean" else 0.0
             if paid < self.paid:
@@ -132,7 +133,7 @@ class LengthExplosion(Detector):
                 flat = Worth(verdict.metric, still.level, still.level, "flat")
                 return before, slow.now, still.onset_step, flat
         told = verdict and (verdict.verdict != "unsure" or unpaid(view, onset))
-        return (slow.start, slow.now, onset, verdict) if told else None
+        return (slow.start, slow.now, onset, verdict) if verdict and told else None
 
     @staticmethod
     def _pays(view: RunView) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stabilizer.core.records import Finding
+from stabilizer.core.records import Finding, Severity
 from stabilizer.detectors.base import Detector
 from stabilizer.detectors.evidence.departure import departure, drift
 from stabilizer.detectors.evidence.progress import level, progress
@@ -82,7 +82,7 @@ class Repetition(Detector):
             return None
         if reward is not None and reward.solved and fate != "lost":
             return None
-        severity = {"lost": "critical", "flat": "warn"}.get(fate, "info")
+        severity: Severity = "critical" if fate == "lost" else "warn" if fate == "flat" else "info"
         what = "of the word pairs in an answer are repeats" if up else "of the word pairs of a step are distinct"
         return self.finding(
             view, severity, onset,
@@ -98,4 +98,4 @@ class Repetition(Detector):
         if not (was > 0 and now > was):
             return 0.0
         distinct = 1 - before if up else before
-        return distinct * (1 - (was / now) ** 0.5)
+        return float(distinct * (1 - (was / now) ** 0.5))

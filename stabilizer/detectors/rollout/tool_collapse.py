@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from stabilizer.core.records import Finding
+from stabilizer.core.records import Finding, Severity
 from stabilizer.detectors.base import Detector
 from stabilizer.detectors.evidence.departure import departure
 from stabilizer.detectors.evidence.progress import level, progress
@@ -110,7 +110,7 @@ class ToolCollapse(Detector):
         return before, now, int(shares.steps[_after_last(shares.values < (before + now) / 2)])
 
     def _said(self, view: RunView, name: str, before: float, now: float, onset: int, verdict: Worth | None) -> Finding:
-        severity = "critical" if verdict and verdict.verdict == "lost" else "warn"
+        severity: Severity = "critical" if verdict and verdict.verdict == "lost" else "warn"
         fate = f"; {verdict.words}" if verdict else ""
         text = (
             f"{now:.2g} tool calls per episode, {before:.2g} before step {onset}"

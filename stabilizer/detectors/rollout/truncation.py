@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stabilizer.core.records import Finding
+from stabilizer.core.records import Finding, Severity
 from stabilizer.detectors.base import Detector
 from stabilizer.detectors.evidence.departure import departure
 from stabilizer.detectors.evidence.progress import LEVEL, level, progress
@@ -87,6 +87,7 @@ class Truncation(Detector):
         logged = any(len(view.series(name)) for name in GUARDS)
         said = verdict.words if verdict else "it is too early to judge the reward" if logged else "no reward is logged"
         long = rows >= (self.patience // 3 if now >= self.nearly_all else self.patience)
+        severity: Severity
         if fate == "gained":
             severity = "info"
         elif fate == "lost":

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stabilizer.core.metrics import metric
-from stabilizer.core.records import Finding
+from stabilizer.core.records import Finding, Severity
 from stabilizer.core.stats import inflation, median
 from stabilizer.detectors.base import Detector
 from stabilizer.detectors.evidence.departure import scaled, unscaled
@@ -112,7 +112,7 @@ class ResumeMismatch(Detector):
         if not (signs or lost):
             return None
         strange = bool(anew) or (rate is not None and not self._returning(view.series("optim/lr"), at))
-        severity = (
+        severity: Severity = (
             "critical" if lost and (jumps or strange) else "warn" if lost or strange or len(jumps) > 1 else "info"
         )
         told = [f"{name} {was:.3g} to {now:.3g}" for name, (was, now) in signs.items()]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stabilizer.core.records import Finding
+from stabilizer.core.records import Finding, Severity
 from stabilizer.core.stats import median
 from stabilizer.detectors.base import Detector
 from stabilizer.detectors.evidence.departure import Departure, departure
@@ -66,7 +66,7 @@ class CriticFailure(Detector):
     def check(self, view: RunView) -> Finding | None:
         loss = next((name for name in (LOSS, PULL) if name in view), None)
         jump = departure(view, loss, up=True) if loss else None
-        seen = self._blind(view) or (self._exploded(view, loss, jump) if jump else None)
+        seen = self._blind(view) or (self._exploded(view, loss, jump) if loss and jump else None)
         if seen is None:
             return None
         name, before, now, onset, words = seen
@@ -74,7 +74,7 @@ class CriticFailure(Detector):
         fate = verdict.verdict if verdict else "unsure"
         if (reward is not None and reward.solved) or self._nothing_to_explain(view):
             return None
-        severity = {"lost": "critical", "flat": "warn"}.get(fate, "info")
+        severity: Severity = "critical" if fate == "lost" else "warn" if fate == "flat" else "info"
         return self.finding(
             view, severity, onset, words + (f"; {verdict.words}" if verdict else ""),
             metric=name, baseline=before, now=now,

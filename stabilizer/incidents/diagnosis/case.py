@@ -12,7 +12,7 @@ import numpy as np
 
 from stabilizer.core.metrics import metric
 from stabilizer.core.records import Finding
-from stabilizer.core.stats import deviation, inflation, median, middle
+from stabilizer.core.stats import deviation, finite, inflation, median, middle
 from stabilizer.detectors.evidence.departure import scaled
 from stabilizer.detectors.evidence.progress import Progress, progress
 from stabilizer.detectors.reward.scale_shift import components
@@ -110,7 +110,8 @@ class Case:
         """The result of a function that several rules need, computed once."""
         if find not in self._known:
             self._known[find] = find(self)
-        return self._known[find]
+        known: T = self._known[find]
+        return known
 
     @cached_property
     def onset(self) -> int:
@@ -331,7 +332,7 @@ class Case:
         series = self.view.series(name)
         place = int(series.steps.searchsorted(step))
         values = series.values[max(0, place + first) : max(0, place + end)]
-        return values[np.isfinite(values)]
+        return finite(values)
 
     def _window(self, name: str, before: int, after: int) -> Series:
         """The finite rows of a metric around the onset."""

@@ -114,8 +114,8 @@ def right_changed(case: Case) -> Verdict:
     words = (
         f"answers that count as correct went from {was:.2g} to {now:.2g} nats/token at step {edge}, and no fewer count"
     )
-    step = f"steps moved the policy by {float(taken.max()):.2g} nats/token at most"
-    return SIGNATURE, [f"{words}; {step}: the notion of correct changed, not the answers"]
+    largest = f"steps moved the policy by {float(taken.max()):.2g} nats/token at most"
+    return SIGNATURE, [f"{words}; {largest}: the notion of correct changed, not the answers"]
 
 
 def groups_mixed(case: Case) -> Verdict:

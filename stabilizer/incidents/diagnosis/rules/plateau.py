@@ -49,7 +49,8 @@ def saturated(case: Case) -> Answer:
     found = case.find("reward/saturated")
     passing, right = case.recent("reward/all_pass_frac"), case.recent("accuracy/train")
     if found is not None or (passing is not None and passing >= 0.5):
-        share = f"all answers pass in {passing:.0%} of groups" if passing is not None else found.summary
+        summary = found.summary if found is not None else ""
+        share = f"all answers pass in {passing:.0%} of groups" if passing is not None else summary
         certain = case.find("policy/entropy-collapse")
         if passing is None and certain is not None and certain.severity != "info":
             return UNKNOWN  # a policy that tries nothing new is flat as well

@@ -51,13 +51,13 @@ def hackable(case: Case) -> Verdict:
 def _paid_and_not_solved(case: Case) -> str:
     """A sentence when the reward did not fall while most problems are no longer solved; else empty."""
     paid, solved = case.shift("reward/mean"), case.shift("accuracy/train")
-    now = [case.recent(name) for name in ("reward/mean", "accuracy/train")]
-    if paid is None or solved is None or None in now or solved.before < 0.1:
+    pay, right = (case.recent(name) for name in ("reward/mean", "accuracy/train"))
+    if paid is None or solved is None or pay is None or right is None or solved.before < 0.1:
         return ""
     noise = float(case.rows("reward/mean", case.onset, -30, 0).std())
-    if now[0] < paid.before - 0.5 * noise or now[1] > 0.5 * solved.before:
+    if pay < paid.before - 0.5 * noise or right > 0.5 * solved.before:
         return ""
-    told = f"reward/mean {paid.before:.3g} to {now[0]:.3g}, accuracy/train {solved.before:.3g} to {now[1]:.3g}"
+    told = f"reward/mean {paid.before:.3g} to {pay:.3g}, accuracy/train {solved.before:.3g} to {right:.3g}"
     return f"the reward did not fall while accuracy did ({told}, before step {case.onset} and now)"
 
 
@@ -69,7 +69,9 @@ def length_rewarded(case: Case) -> Verdict:
         return 0.8, words
     if found is None and not (case.find("reward/hacking") and length and not 0.67 < length.ratio < 1.5):
         return NO
-    reasons = [found.summary] if found else [f"answers went from {length.before:.0f} to {length.after:.0f} tokens"]
+    reasons = [found.summary] if found else []
+    if found is None and length is not None:
+        reasons = [f"answers went from {length.before:.0f} to {length.after:.0f} tokens"]
     broken = next((f for f in case.findings if is_integrity(f.id) and f.onset_step <= case.onset + MARGIN), None)
     if broken is not None and found is not None and found.id == "rollout/length-collapse":
         return UNLIKELY, [*reasons, f"but {broken.id} occurred at the same time"]
@@ -108,7 +110,9 @@ def capped_length(case: Case) -> Verdict:
     cut, length = case.shift("rollout/truncated_frac"), case.shift("rollout/length_mean")
     if found is None and not (turn and cut and cut.after > cut.before + 0.05):
         return NO
-    reasons = [found.summary] if found else [f"{cut.after:.0%} of answers are truncated, {cut.before:.0%} before"]
+    reasons = [found.summary] if found else []
+    if found is None and cut is not None:
+        reasons = [f"{cut.after:.0%} of answers are truncated, {cut.before:.0%} before"]
     if turn:
         return TURNED, [str(turn), *reasons]
     cap = case.setting("control/max_completion")

@@ -34,7 +34,9 @@ DOES = {
 def _because(cause: str, case: Case) -> Verdict:
     """The cause of the first setting in the finding whose change leads to it."""
     found = case.find("system/invariant")
-    for name in found.evidence.get("settings", ()) if found else ():
+    if found is None:
+        return NO
+    for name in found.evidence.get("settings", ()):
         for up, does in zip((True, False), DOES.get(name, ("", "")), strict=True):
             series = case.view.series(name)
             before = series.between(0, found.onset_step - 1).last(1).values
