@@ -1,4 +1,4 @@
-"""The shared front end: what counts as having left one's course, and what does not."""
+"""The shared signals: what counts as a departure from the trend, and what does not."""
 
 from __future__ import annotations
 
@@ -47,26 +47,26 @@ def test_a_doubling_is_seen_within_fifteen_rows_and_dated_to_within_five(seed: i
     ],
     ids=["level", "epochs of 30 rows", "a trend that ends", "a decline"],
 )
-def test_quiet_while_it_goes_on_as_it_was_or_as_it_was_going(seed: int, course) -> None:
+def test_a_continued_level_or_trend_is_no_departure(seed: int, course) -> None:
     found = first(np.exp(noise(seed) + course(np.arange(600))))
     assert found is None or found[1].ratio < 1.5, "what little a long trend may show is never material"
 
 
-def test_one_outlier_and_a_missing_value_are_passed_over() -> None:
+def test_one_outlier_and_a_missing_value_are_ignored() -> None:
     values = np.exp(noise(0))
     values[300], values[400] = 1e6, np.nan
     assert first(values) is None
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_share_near_zero_can_leave_its_course(seed: int) -> None:
+def test_a_share_near_zero_can_leave_its_trend(seed: int) -> None:
     rng = np.random.default_rng(seed)
     values = rng.binomial(64, np.where(np.arange(400) < 300, 0.01, 0.2)) / 64
     step, found = first(values, "rollout/truncated_frac")
     assert 301 <= step <= 315 and found.expected < 0.04 and abs(found.onset_step - 301) <= 12
 
 
-def test_a_shift_that_stays_becomes_the_new_normal() -> None:
+def test_a_lasting_shift_becomes_the_new_normal() -> None:
     run = History()
     values = np.exp(noise(1, 1000) + np.log(2) * (np.arange(1000) >= 300))
     standing = []
@@ -100,7 +100,7 @@ def test_drift_is_clear_when_it_is_and_not_when_it_is_noise(seed: int, rows: int
     assert found.clear and 0.15 < found.ratio < 0.7
 
 
-def test_too_little_is_no_drift() -> None:
+def test_too_few_rows_give_no_drift() -> None:
     run = History()
     for step in range(1, 12):
         run.append(step, {"policy/entropy": 1.0})
@@ -115,7 +115,7 @@ def test_a_change_is_dated_where_it_was(seed: int) -> None:
     assert abs(change_step(run.view().series("reward/mean")) - 362) <= 6
 
 
-def test_a_long_run_holds_few_rows_of_a_course_and_answers_any_step_as_if_it_held_all() -> None:
+def test_a_long_run_keeps_few_rows_of_a_signal_and_still_answers_for_any_step() -> None:
     rows = 5 * REACH
     values = np.exp(noise(0, rows) + np.log(2) * (np.arange(rows) >= rows - 100))
     live, whole = History(), History()
@@ -133,6 +133,6 @@ def test_a_long_run_holds_few_rows_of_a_course_and_answers_any_step_as_if_it_hel
     assert live.nbytes < 1.1 * (16 * 2 * rows + 4 * REACH * seen.itemsize * seen.shape[1])
 
 
-def test_the_quick_deviation_is_numpys() -> None:
+def test_the_fast_deviation_equals_numpys() -> None:
     values = np.random.default_rng(0).normal(3, 2, 37)
     assert deviation(values) == values.std() and deviation(values[:1]) == 0

@@ -85,7 +85,7 @@ def ended(tmp_path: Path, text: str):
         (rows(1, 60) + "Traceback (most recent call last):\n  x\nKeyError: 'answer'\n", "program-error", 63, "mend"),
     ],
 )  # fmt: skip
-def test_a_log_that_ends_in_a_failure_says_what_where_and_what_to_do(tmp_path, text, cause, line, advice):
+def test_a_crash_names_the_failure_its_place_and_the_next_action(tmp_path, text, cause, line, advice):
     finding = ended(tmp_path, text)
     assert finding.id == "system/crashed" and finding.severity == "critical" and finding.onset_step == 60
     assert finding.causes[0].id == cause
@@ -94,7 +94,7 @@ def test_a_log_that_ends_in_a_failure_says_what_where_and_what_to_do(tmp_path, t
     assert all("restart" in remedy.how for remedy in finding.remedies)
 
 
-def test_the_traceback_says_where_the_exception_was_raised(tmp_path):
+def test_a_crash_names_the_line_that_raised(tmp_path):
     assert (
         "raised in /opt/verl/verl/workers/actor/dp_actor.py, line 388"
         in ended(tmp_path, rows(1, 9) + by_ray(OUT_OF_MEMORY)).summary
@@ -103,7 +103,7 @@ def test_the_traceback_says_where_the_exception_was_raised(tmp_path):
 
 @pytest.mark.parametrize("others", [WHAT_OTHERS_SAY, NCCL, "torch.distributed.elastic.ChildFailedError: \n"])
 @pytest.mark.parametrize("first", [True, False])
-def test_the_failure_counts_and_not_what_others_say_of_it(tmp_path, others, first):
+def test_the_failure_ranks_before_its_consequences(tmp_path, others, first):
     told = (OUT_OF_MEMORY, others) if first else (others, OUT_OF_MEMORY)
     finding = ended(tmp_path, rows(1, 9) + "ok\n".join(map(by_ray, told)))
     assert "Tried to allocate 4.07 GiB" in finding.summary and "dp_actor.py" in finding.summary
@@ -120,7 +120,7 @@ def test_the_failure_counts_and_not_what_others_say_of_it(tmp_path, others, firs
     ],
     ids=["survived", "from-a-checkpoint", "from-the-start", "mended", "the-word-error"],
 )
-def test_a_run_that_went_on_has_not_crashed(tmp_path, text):
+def test_a_run_that_continued_has_not_crashed(tmp_path, text):
     found = answer(tmp_path, text)
     assert found.verdict not in ("crashed", "critical", "warn")
     assert not [f for f in found.findings if f.id in ("system/crashed", "system/config-error")]
@@ -135,7 +135,7 @@ def test_the_last_of_very_many_failures_is_the_one_that_ended_it(tmp_path):
 # --- a configuration that is refused -------------------------------------------------------------------------------
 
 
-def test_a_log_without_a_step_is_answered_with_all_settings_that_would_do(tmp_path, capsys):
+def test_a_rejected_configuration_gets_every_valid_alternative(tmp_path, capsys):
     path = tmp_path / "train.log"
     path.write_text(GROUPS)
     assert main(["diagnose", str(path), "--json"]) == 1
@@ -150,7 +150,7 @@ def test_a_log_without_a_step_is_answered_with_all_settings_that_would_do(tmp_pa
     assert "1 is never valid" in how and "8 GPUs: vLLM has taken one" in how and "stabilizer plan" in how
 
 
-def test_the_page_of_a_log_without_a_step_speaks_of_nothing_else(tmp_path, capsys):
+def test_the_report_of_a_log_without_a_step_shows_only_the_failure(tmp_path, capsys):
     (tmp_path / "train.log").write_text(GROUPS)
     assert main(["diagnose", str(tmp_path)]) == 1  # the folder will do
     shown = capsys.readouterr().out
@@ -158,7 +158,7 @@ def test_the_page_of_a_log_without_a_step_speaks_of_nothing_else(tmp_path, capsy
     assert "Not checked" not in shown and "stabilizer report" not in shown
 
 
-def test_the_plan_that_the_answer_points_to_exists(tmp_path, capsys):
+def test_the_suggested_plan_command_exists(tmp_path, capsys):
     how = ended(tmp_path, GROUPS).remedies[0].how
     command = how.split("`stabilizer ")[1].split("`")[0]
     assert main([*command.split(), "--model-size", "0.5B"]) == 0
@@ -189,7 +189,7 @@ def test_the_plan_that_the_answer_points_to_exists(tmp_path, capsys):
         ("GRPO and RLOO algorithm need `config.worker.rollout.n > 1`.", {"worker.rollout.n": [8, 4, 2]}),
     ],
 )  # fmt: skip
-def test_settings_that_the_trainer_accepts_come_nearest_first(message, settings):
+def test_valid_settings_come_nearest_first(message, settings):
     found = accepted(f"ValueError: {message}.")
     assert found.settings == settings
     assert all(str(values[0]) in found.how for values in settings.values())

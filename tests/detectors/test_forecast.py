@@ -1,4 +1,4 @@
-"""What a run tends to and when it will break, on curves whose truth is known."""
+"""The limit of a run and when it will break, on curves with a known truth."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_curve_whose_bend_was_not_seen_has_no_asymptote(seed: int) -> None:
     assert asymptote(steps[:30], rising[:30]) is None, "nor a short one"
 
 
-def test_exact_and_broken_numbers_are_survived() -> None:
+def test_exact_and_non_finite_numbers_do_not_break_the_fit() -> None:
     steps, values = seen("logistic", 300, 0, scale=0.0)
     exact = asymptote(steps, values)
     assert exact.level == pytest.approx(0.7, abs=0.01)
@@ -109,7 +109,7 @@ def test_a_curve_of_shares_that_seems_to_pass_1_says_that_it_may_not_be_able_to(
     assert "or 1 if" not in forecast(run(10 * noisy, 600).view()).lines[0]
 
 
-def test_nothing_is_said_of_a_run_that_only_wanders() -> None:
+def test_a_wandering_run_has_no_outlook() -> None:
     flat = 0.5 + np.random.default_rng(0).normal(0, 0.03, 300)
     assert forecast(run(flat, 600).view()) is None
     assert forecast(History().view()) is None
@@ -135,7 +135,7 @@ def test_the_interval_holds_the_true_step_nine_times_in_ten(model: str, repeats:
     assert told >= 55 and held >= 0.87 * told
 
 
-def test_growth_by_factors_is_told_from_growth_by_steps() -> None:
+def test_exponential_growth_is_told_from_linear_growth() -> None:
     steps, rng = np.arange(1, 101), np.random.default_rng(0)
     growing = np.exp(0.04 * (steps - 100) + rng.normal(0, 0.03, 100))
     assert crossing("x", steps, growing, 5.0).model == "exponential"

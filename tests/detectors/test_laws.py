@@ -1,4 +1,4 @@
-"""What every detector must obey, whatever it looks for."""
+"""Laws that hold for every detector."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ BROKEN = {
     "control/beta": "0.0x172",
     "control/lr_scale": "1x172",
 }
-"""A run with most failures one after another, so that every detector has something to say somewhere."""
+"""A run with most failures one after another, so that every detector fires somewhere."""
 
 each = pytest.mark.parametrize("detector", DETECTORS, ids=lambda detector: detector.id)
 
@@ -57,7 +57,7 @@ def rows(run: History) -> list[tuple[int, dict[str, float]]]:
 
 
 @each
-def test_a_failing_run_shows_it_its_failure(detector) -> None:
+def test_a_failing_run_triggers_the_detector(detector) -> None:
     run = failing(detector)
     assert any(detector.check(run.view(step)) for step, _ in rows(run))
 
@@ -142,7 +142,7 @@ def test_the_unit_of_reward_and_gradient_does_not_matter(detector, metric: str) 
 
 @each
 @pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 8))])
-def test_survives_nan_inf_gaps_duplicates_and_disorder(detector, seed: int) -> None:
+def test_nan_inf_gaps_duplicates_and_disorder_do_not_break_it(detector, seed: int) -> None:
     rng = np.random.default_rng(seed)
     run = History()
     names = [*BROKEN, "accuracy/train", "accuracy/val", "optim/lr", "policy/clip_frac", "batch/prompts"]
@@ -212,7 +212,7 @@ def test_a_forked_history_answers_as_one_that_never_had_the_other_branch(detecto
         assert detector.check(forked.view()) == detector.check(fresh.view()), step
 
 
-def test_a_failing_detector_is_a_finding_and_the_others_go_on() -> None:
+def test_a_failing_detector_is_a_finding_and_the_others_continue() -> None:
     class Broken(type(DETECTORS[0])):
         id = "policy/broken"
 

@@ -34,7 +34,7 @@ def run_with(series: dict[str, str], **about: object) -> History:
         ("control/max_completion", "20x60 5x60", "capped-length"),
     ],
 )
-def test_a_turned_knob_is_told_of_at_once_and_its_cause_is_named(knob: str, course: str, cause: str) -> None:
+def test_a_changed_knob_is_reported_at_once_with_its_cause(knob: str, course: str, cause: str) -> None:
     run = run_with({knob: course})
     assert Invariant().check(run.view(60)) is None
     view = run.view(61)
@@ -49,27 +49,27 @@ def test_it_stands_until_the_knob_is_back() -> None:
     assert [step for step in range(50, 121) if Invariant().check(run.view(step))] == list(range(61, 81))
 
 
-def test_what_is_declared_later_does_not_unsay_what_was_said() -> None:
+def test_a_later_declaration_does_not_remove_a_finding() -> None:
     run = run_with({"control/prompts": "16x60 4x60"})
     said = Invariant().check(run.view(61))
     run.events.append(Event(62, "intervention", "too late"))
     assert Invariant().check(run.view(61)) == said is not None
 
 
-def test_a_fix_is_no_undeclared_change_for_whoever_judges_its_success() -> None:
+def test_a_remedy_is_not_an_undeclared_change() -> None:
     run = run_with({"control/lr_scale": "1x60 0.5x60"})
     run.events.append(Event(61, "intervention", "lower-lr", {"action": "a1"}))
     assert Invariant().check(run.view(80).ignoring("a1")) is None
 
 
-def test_putting_a_knob_back_is_a_success_even_untold() -> None:
+def test_restoring_a_knob_counts_even_without_a_declaration() -> None:
     run = run_with({"control/prompts": "16x60 4x10 16x50"})
     run.events.append(Event(71, "intervention", "restore-setting", {"action": "a1"}))
     untold = [Invariant().check(run.view(step).ignoring("a1")) for step in (70, 71, 80)]
     assert [found is not None for found in untold] == [True, False, False]
 
 
-def test_a_foreign_log_may_turn_its_knobs_while_the_reward_does_not_mind() -> None:
+def test_a_foreign_log_may_change_knobs_while_the_reward_is_unaffected() -> None:
     run = history(STILL | {"control/beta": "0.02x60 0.2x60"}, about={"trainer": "trl"})
     assert all(Invariant().check(run.view(step)) is None for step in range(1, 121))
 

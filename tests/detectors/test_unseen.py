@@ -48,7 +48,7 @@ def share(shape: str, rows: int, noise: float, every: int = 1) -> float:
 
 @pytest.mark.parametrize("shape", GROWING)
 @pytest.mark.parametrize(("rows", "noise"), [(60, 0.1), (100, 0.2), (240, 0.3)])
-def test_growth_that_can_be_seen_is_left_alone(shape: str, rows: int, noise: float) -> None:
+def test_visible_growth_gets_no_hint(shape: str, rows: int, noise: float) -> None:
     assert share(shape, rows, noise) <= 0.1
 
 
@@ -62,11 +62,11 @@ def test_growth_that_can_be_seen_is_left_alone(shape: str, rows: int, noise: flo
         ("levelled off", 150, 0.1, 1, 0.9),
     ],
 )
-def test_a_stand_is_told_among_noise(shape: str, rows: int, noise: float, every: int, least: float) -> None:
+def test_a_flat_reward_gets_a_hint_among_noise(shape: str, rows: int, noise: float, every: int, least: float) -> None:
     assert share(shape, rows, noise, every) >= least
 
 
-def test_too_few_rows_or_steps_are_too_short_to_tell() -> None:
+def test_too_few_rows_or_steps_get_no_hint() -> None:
     assert share("never rose", 18, 0.5, 10) == 0
     assert share("never rose", 28, 0.5) == 0
 
@@ -81,7 +81,7 @@ def test_a_third_of_a_plan_must_have_passed() -> None:
     assert said(200) and not said(1000)
 
 
-def test_a_hint_says_what_it_leaves_open_and_proves_nothing_else() -> None:
+def test_a_hint_states_what_remains_open() -> None:
     view = next(
         view
         for view in (run("never rose", seed, 100, 0.5).view() for seed in range(SEEDS))

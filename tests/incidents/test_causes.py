@@ -1,4 +1,4 @@
-"""Which cause: incidents whose cause is known, each beside look-alikes that must not get it.
+"""Diagnosis on incidents with a known cause, each beside look-alikes that must not get it.
 
 A run is what the series say, the onset is at step 150, and the findings are those its detectors would have raised.
 """
@@ -38,7 +38,7 @@ BREAKS = {
 """The same, broken at step 150 by steps that are too large."""
 BLOWS_UP = {"policy/entropy": "1.0~0.02x150 1.0*1.03~0.02x50"}
 STANDS = {"reward/mean": "0.2+0.006~0.02x50 0.5~0.02x150", "policy/entropy": "1.0~0.02x200"}
-"""A reward that has stood still since step 50 with entropy to spare."""
+"""A reward that has been flat since step 50, with entropy left."""
 DRIFT = {"policy/kl-runaway": 150, "reward/collapse": 158}
 FLAT = {"reward/plateau": 60}
 ENTROPY_UP = {"policy/entropy-explosion": 150}
@@ -133,7 +133,7 @@ CASES = {
     ),
     "data changed": ("data-shift", {"system/data-shift": 150}, {"reward/mean": "0.5~0.02x150 0.3~0.02x50"}),
     "optimizer state": ("optimizer-state", {"optim/optimizer-state": 150}, {}),
-    # the reward pays for the wrong thing
+    # the reward rewards the wrong thing
     "hacked": (
         "reward-hackable", {"reward/hacking": 150},
         {"reward/mean": "0.3~0.02x150 0.3+0.01~0.02x50", "accuracy/val": "0.4~0.01x150 0.4+-0.004~0.01x50"},
@@ -157,7 +157,7 @@ CASES = {
         "capped-length", {"rollout/truncation": 150},
         {"rollout/truncated_frac": "0.02~0.01x150 0.4~0.05x50"},
     ),
-    # why a reward stands still
+    # why a reward is flat
     "entropy used up": ("exploration-exhausted", FLAT, STANDS | {"policy/entropy": "1.0~0.02x30 0.1~0.01x170"}),
     "entropy collapsed": (
         "exploration-exhausted", {"policy/entropy-collapse": 60} | FLAT,
@@ -243,7 +243,7 @@ UNDETERMINED = {
 
 
 @pytest.mark.parametrize("name", UNDETERMINED)
-def test_undetermined_when_the_numbers_do_not_say(name: str) -> None:
+def test_insufficient_evidence_is_undetermined(name: str) -> None:
     findings, series = UNDETERMINED[name]
     bare = {metric: "_x200" for metric in CALM if metric not in series and "nothing else" in name}
     found = told(findings, bare | series)
@@ -286,7 +286,7 @@ NOT_CLAIMED = {
 
 
 @pytest.mark.parametrize("name", NOT_CLAIMED)
-def test_a_cause_is_not_even_mentioned_where_the_numbers_speak_against_it(name: str) -> None:
+def test_an_excluded_cause_is_not_mentioned(name: str) -> None:
     cause, findings, series = NOT_CLAIMED[name]
     assert cause not in [found.id for found in told(findings, series, **EVIDENCE.get(name, {}))]
 
@@ -298,7 +298,7 @@ def test_a_warm_up_is_no_jump_of_the_learning_rate() -> None:
     assert "went from" not in told(DRIFT, BREAKS | creeping)[0].why
 
 
-def test_more_evidence_makes_a_cause_surer() -> None:
+def test_more_evidence_raises_confidence() -> None:
     tool = {"rollout/tool-collapse": 150}
     read = {"rollout/retrieved_frac": "0.4~0.02x145 0.02~0.01x55"}
     invalid = {"rollout/invalid_calls_frac": "0.02~0.01x145 0.5~0.05x55"}
@@ -316,12 +316,12 @@ def test_more_evidence_makes_a_cause_surer() -> None:
      ({"precision": "bfloat16"}, {"optim/no-update": 20}, "precision"),
      ({"precision": "float32"}, {"optim/no-update": 20}, "weights-frozen")],
 )  # fmt: skip
-def test_too_few_bits_are_blamed_only_where_they_are_few(config: dict, findings: dict, leads: str) -> None:
+def test_low_precision_is_a_cause_only_where_it_is_configured(config: dict, findings: dict, leads: str) -> None:
     found = told(findings, {"optim/update_ratio": "1e-8%0.1x200"}, about={"config": config})
     assert found[0].id == leads, found
 
 
-def test_a_setting_that_was_changed_without_a_word_is_advised_to_be_put_back_first() -> None:
+def test_restoring_an_undeclared_change_is_the_first_advice() -> None:
     knobs = {"control/lr_scale": "1x200", "control/beta": "0.01x148 0.3x52"}
     cause = [Cause("pinned-by-kl", 0.9, "")]
     first = advise(cause, history(CALM | knobs).view(), ONSET)[0]
@@ -330,25 +330,25 @@ def test_a_setting_that_was_changed_without_a_word_is_advised_to_be_put_back_fir
     assert "restore-setting" not in [advice.id for advice in advise(cause, declared, ONSET)]
 
 
-def test_a_reward_that_is_no_number_is_the_rewards_fault() -> None:
+def test_a_non_finite_reward_is_a_reward_fault() -> None:
     found = told({"numerics/non-finite": 150}, {}, metric="reward/mean", metrics=["reward/mean"])
     assert found[0].id == "reward-fault"
 
 
 @pytest.mark.parametrize("metric", ["rollout/sync_error", "policy/ratio_first_error", "reward/advantage_center_error"])
-def test_a_broken_invariant_says_what_is_broken(metric: str) -> None:
+def test_a_broken_invariant_names_the_cause(metric: str) -> None:
     expected = {"rollout/sync_error": "stale-weights", "policy/ratio_first_error": "engine-mismatch"}
     found = told({"system/invariant": 150}, {}, metric=metric)
     assert found[0].id == expected.get(metric, "wrong-groups")
 
 
-def test_the_first_to_move_is_named_with_the_steps_by_which_it_led() -> None:
+def test_the_leading_metric_is_named_with_its_lead() -> None:
     why = told(*CASES["engine changed"][1:])[0].why
     assert "policy/mismatch_kl left its trend first (step 13" in why and "steps later" in why
     assert "excludes old weights" in why
 
 
-def test_what_moved_first_counts_for_more_than_what_is_loudest() -> None:
+def test_the_first_move_counts_more_than_the_largest() -> None:
     """With the mismatch moving last, the same findings are a step too large whose damage the engine shows."""
     late = BREAKS | {"policy/mismatch_kl": "0.0004%0.2x175 0.05%0.2x25"}
     assert told(DRIFT, late)[0].id == "lr-too-high"
@@ -372,7 +372,7 @@ def test_a_resume_or_a_data_stage_near_the_onset_is_evidence() -> None:
     assert staged[0].id == "data-shift"
 
 
-def test_reasons_carry_numbers() -> None:
+def test_reasons_contain_numbers() -> None:
     for name, (_, findings, series) in CASES.items():
         first = told(findings, series, **EVIDENCE.get(name, {}))[0]
         assert not series or any(letter.isdigit() for letter in first.why), (name, first.why)
@@ -412,14 +412,14 @@ def test_every_cause_has_advice_that_can_be_followed() -> None:
         assert all(len(advice.how) > 20 for advice in said if advice.id != "raise-lr"), (cause, said)
 
 
-def test_prompts_that_changed_are_not_answered_with_a_smaller_step() -> None:
+def test_changed_prompts_do_not_lead_to_a_smaller_step() -> None:
     changed = told({"system/data-shift": 148} | DRIFT, BREAKS)
     assert changed[0].id == "data-shift" and "the prompts changed at step 148" in changed[1].why
     learned = told({"system/data-shift": 148} | DRIFT, BREAKS, gap=0.4)
     assert "lr-too-high" in [cause.id for cause in learned if cause.confidence >= ENOUGH]
 
 
-def test_going_back_is_no_answer_to_updates_that_were_left_out() -> None:
+def test_skipped_updates_do_not_lead_to_a_rollback() -> None:
     lost = CALM | {"policy/loss": "0.1~0.01x150 nanx50"}
     cause = [Cause("numeric-overflow", 0.6, "")]
     assert "roll-back" in [advice.id for advice in advise(cause, history(lost).view())]
@@ -429,7 +429,7 @@ def test_going_back_is_no_answer_to_updates_that_were_left_out() -> None:
     assert [advice.id for advice in advise(cause, guarded.view())] == ["lower-lr", "clip-updates", "more-bits"]
 
 
-def test_the_cause_is_asked_for_again_once_more_has_been_seen() -> None:
+def test_an_incident_is_explained_again_after_more_rows() -> None:
     """When an incident opens little of what moved has shown; ten and thirty rows later it is explained anew."""
     from stabilizer.analysis.watching import new_watch
     from stabilizer.detectors.base import Detector
@@ -449,32 +449,32 @@ def test_the_cause_is_asked_for_again_once_more_has_been_seen() -> None:
     assert len(led) <= 3, "told again only when the answer is another"
 
 
-def test_a_gradient_that_was_rescaled_is_blamed_on_what_weighs_it_and_not_on_the_step() -> None:
+def test_a_rescaled_gradient_is_a_reward_fault_and_no_large_step() -> None:
     series = {"optim/grad_norm": "0.5%0.2x150 8%0.2x50", "optim/update_ratio": "0.001%0.1x200"}
     assert told({"optim/grad-explosion": 150}, series, rescaled=True)[0].id == "reward-fault"
     moves = series | {"optim/update_ratio": "0.001%0.1x150 0.004%0.1x50"}
     assert told({"optim/grad-explosion": 150}, moves)[0].id != "reward-fault"
 
 
-def test_a_reference_that_is_suddenly_farther_than_steps_can_go_is_a_matter_of_the_estimator() -> None:
+def test_a_kl_jump_beyond_the_steps_is_an_estimator_fault() -> None:
     jumps = {"policy/kl_ref": "0.05%0.1x150 3%0.2x50", "policy/entropy": "1.0~0.02x200"}
     assert told({"policy/kl-runaway": 150}, jumps)[0].id == "kl-estimator"
     stepped = jumps | {"policy/kl_old": "0.002%0.2x149 0.4%0.2x51"}
     assert "kl-estimator" not in [cause.id for cause in told({"policy/kl-runaway": 150}, stepped)]
 
 
-def test_updates_that_are_left_out_because_nothing_is_a_number_are_no_frozen_weights() -> None:
+def test_updates_skipped_for_nan_are_no_frozen_weights() -> None:
     found = told({"numerics/non-finite": 150, "optim/no-update": 150}, {"optim/grad_norm": "0.5%0.2x150 nanx50"})
     assert found[0].id == "numeric-overflow"
 
 
-def test_an_engine_that_fails_its_probe_has_old_weights_whatever_else_is_off() -> None:
+def test_a_failed_probe_means_stale_weights() -> None:
     metrics = ["policy/ratio_first_error", "rollout/sync_error"]
     found = told({"system/invariant": 150}, {}, metric="policy/ratio_first_error", metrics=metrics)
     assert found[0].id == "stale-weights"
 
 
-def test_right_answers_that_lose_ground_by_steps_of_the_usual_size_have_the_wrong_credit() -> None:
+def test_correct_answers_that_become_unlikely_by_usual_steps_mean_wrong_credit() -> None:
     falls = {
         "reward/mean": "0.2+0.002~0.02x160 0.5+-0.015~0.02x25 0.1~0.02x15",
         "policy/logp_correct": "-0.8~0.03x150 -0.8+-0.03~0.03x50",
@@ -487,7 +487,7 @@ def test_right_answers_that_lose_ground_by_steps_of_the_usual_size_have_the_wron
 
 
 @pytest.mark.parametrize("beta", [10**400, float("inf"), float("nan"), True, "0.1", None])
-def test_a_setting_that_is_damaged_does_not_stop_the_advice(beta):
+def test_a_malformed_setting_does_not_stop_the_advice(beta):
     run = history(CALM)
     run.about = {"config": {"beta": beta}}
     assert advise([Cause("no-kl-anchor", 0.9, "")], run.view())

@@ -1,4 +1,4 @@
-"""The order in which signals left their course, as it is told of an incident."""
+"""The order in which signals left their trend in an incident."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def run(moves: dict[str, int], steps: int = 260) -> RunView:
     return history.view()
 
 
-def test_the_first_to_leave_comes_first_and_says_how_far() -> None:
+def test_departures_are_ordered_and_sized() -> None:
     view = run({"policy/kl_ref": 210, "optim/grad_norm": 222, "policy/ratio_max": 205})
     found = departures([FOUND], view)
     assert [signal.metric for signal in found] == ["policy/ratio_max", "policy/kl_ref", "optim/grad_norm"]
@@ -34,22 +34,22 @@ def test_the_first_to_leave_comes_first_and_says_how_far() -> None:
     assert abs(found[0].step - 205) <= 8 and found[0].stage == "update"
 
 
-def test_metrics_that_stayed_are_not_told() -> None:
+def test_metrics_without_a_departure_are_left_out() -> None:
     assert "reward/mean" not in {signal.metric for signal in departures([FOUND], run({"policy/kl_ref": 210}))}
 
 
-def test_in_a_young_run_the_finding_itself_says_when_its_metric_left() -> None:
+def test_a_young_run_takes_the_departure_from_the_finding() -> None:
     early = replace(FOUND, onset_step=6, detected_step=12)
     (signal,) = departures([early], run({"policy/kl_ref": 6}, steps=30))
     assert (signal.metric, signal.step, signal.before, signal.after, signal.up) == ("policy/kl_ref", 6, 0.1, 3.0, True)
 
 
-def test_nothing_is_told_of_a_finding_without_a_metric() -> None:
+def test_a_finding_without_a_metric_has_no_departure() -> None:
     assert departures([replace(FOUND, evidence={})], History().view()) == ()
     assert departures([replace(FOUND, evidence={"metric": 7, "now": "x"})], History().view()) == ()
 
 
-def test_the_onset_lies_between_its_bounds_and_not_after_it_was_noticed() -> None:
+def test_the_onset_is_within_its_bounds_and_before_detection() -> None:
     view = run({"policy/kl_ref": 210})
     began = onset([FOUND], view)
     assert (began.earliest, began.step, began.latest) == (207, 210, 220)

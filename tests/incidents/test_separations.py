@@ -135,7 +135,7 @@ EVIDENCE = {
 
 
 @pytest.mark.parametrize("name", SEPARATED)
-def test_a_cause_leads_where_its_evidence_is_and_another_where_it_is_not(name: str) -> None:
+def test_a_cause_leads_only_with_its_evidence(name: str) -> None:
     findings, series, cause, instead, other = SEPARATED[name]
     evidence, without = EVIDENCE.get(name, ({}, {}))
     found = told(findings, series, **evidence)
@@ -144,27 +144,27 @@ def test_a_cause_leads_where_its_evidence_is_and_another_where_it_is_not(name: s
     assert rival[0].id == other, rival
 
 
-def test_credit_given_at_random_is_found_where_the_first_onset_was_estimated_too_early() -> None:
+def test_random_credit_is_found_despite_an_early_onset() -> None:
     series = FELL | USUAL | GROUPS | {"reward/std_group": "0.38~0.02x200"}
     assert told({"policy/kl-runaway": 125, "reward/collapse": 152}, series)[0].id == "wrong-groups"
     agree = series | {"optim/grad_cosine": "0.3~0.1x200"}
     assert told({"policy/kl-runaway": 125, "reward/collapse": 152}, agree)[0].id == "undetermined"
 
 
-def test_what_was_noticed_long_after_the_onset_is_no_cause_of_it() -> None:
+def test_a_much_later_finding_is_no_cause() -> None:
     late = {"reward/collapse": 110, "optim/optimizer-state": 190}
     falls = {"reward/mean": "0.5~0.03x110 0.5+-0.01~0.03x30 0.2~0.03x60"}
     assert told(late, falls)[0].id != "optimizer-state"
     assert told(late | {"optim/optimizer-state": 112}, falls)[0].id == "optimizer-state"
 
 
-def test_a_distance_that_a_lost_policy_has_gone_is_no_matter_of_the_estimator() -> None:
+def test_the_drift_of_a_lost_policy_is_no_estimator_fault() -> None:
     jumps = {"policy/kl_ref": "0.05%0.1x150 3%0.2x50", "policy/entropy": "1.0~0.02x200"}
     assert told({"policy/kl-runaway": 150}, jumps)[0].id == "kl-estimator"
     assert told({"policy/kl-runaway": 150, "reward/collapse": 152}, jumps | FELL)[0].id != "kl-estimator"
 
 
-def test_answers_that_shrink_because_the_verifier_failed_were_not_paid_for_it() -> None:
+def test_answers_that_shrink_after_an_outage_were_not_rewarded_for_it() -> None:
     shrank = {
         "rollout/length_mean": "200%0.03x150 100%0.03x50",
         "rollout/length_reward_corr": "0.1~0.02x150 -0.4~0.02x50",
@@ -173,21 +173,21 @@ def test_answers_that_shrink_because_the_verifier_failed_were_not_paid_for_it() 
     assert told({"rollout/length-collapse": 150, "reward/outage": 148}, shrank)[0].id == "reward-fault"
 
 
-def test_groups_that_fell_silent_after_the_reward_fell_are_no_cause() -> None:
+def test_groups_silent_after_the_fall_are_no_cause() -> None:
     silent = {"reward/zero_std_frac": "0.2~0.03x150 0.8~0.03x50"} | FELL
     found = {"policy/template-collapse": 150, "reward/collapse": 152}
     assert "dead-groups" != told(found, silent)[0].id
     assert told(found, silent | {"reward/zero_std_frac": "0.8~0.03x200"})[0].id == "dead-groups"
 
 
-def test_a_gradient_that_is_only_worth_knowing_is_no_policy_that_moved() -> None:
+def test_an_info_gradient_finding_is_no_policy_move() -> None:
     run = history(CALM | FELL)
     calm, fell = (Finding(id, severity, "x", at, at + 3, run.step) for id, severity, at in
                   (("optim/grad-explosion", "info", 130), ("reward/collapse", "warn", 152)))  # fmt: skip
     assert "lr-too-high" not in [cause.id for cause in causes([calm, fell], run.view()) if cause.confidence >= 0.4]
 
 
-def test_a_plateau_dated_long_before_takes_nothing_from_what_was_found_exactly() -> None:
+def test_an_early_plateau_does_not_override_exact_evidence() -> None:
     stands = {"reward/mean": "0.3~0.03x200"}
     assert told({"optim/optimizer-state": 150, "reward/plateau": 30}, stands)[0].id == "optimizer-state"
 
@@ -198,26 +198,26 @@ def test_a_rate_that_fell_well_before_a_plateau_is_dated_explains_it() -> None:
     assert told({"reward/plateau": 290}, fell | {"optim/lr": "1e-5x500"})[0].id != "lr-too-low"
 
 
-def test_groups_that_all_fail_while_something_else_is_paid_are_no_matter_of_hard_prompts() -> None:
+def test_failing_groups_with_another_reward_are_not_hard_prompts() -> None:
     fails = {"reward/mean": "0.2+0.004~0.02x200"}
     assert told({"reward/no-signal": 20}, fails)[0].id == "prompts-too-hard"
     assert told({"reward/no-signal": 20, "reward/component-dominance": 25}, fails)[0].id == "reward-hackable"
 
 
-def test_spikes_of_the_distance_that_came_with_an_outage_are_its_consequence() -> None:
+def test_kl_spikes_during_an_outage_are_its_consequence() -> None:
     assert told({"policy/kl-estimator": 150}, {})[0].id == "kl-estimator"
     found = told({"policy/kl-estimator": 150, "reward/outage": 150}, {})
     assert found[0].id == "reward-fault" and found[1].confidence < 0.4
 
 
-def test_groups_that_fell_silent_as_the_policy_closed_up_are_no_matter_of_their_rewards() -> None:
+def test_groups_silenced_by_lost_entropy_are_no_reward_problem() -> None:
     silent = {"reward/std_group": "0.4~0.03x150 0.1~0.03x50", "reward/zero_std_frac": "0.15~0.05x150 0.75~0.05x50"}
     assert told({"reward/hacking": 110}, silent)[0].id == "dead-groups"
     closed = silent | {"policy/entropy": "1.0~0.02x110 1.0+-0.02~0.1x45 0.1~0.02x45"}
     assert told({"reward/hacking": 110}, closed)[0].id == "reward-hackable"
 
 
-def test_groups_that_fail_and_are_paid_all_the_same_are_no_matter_of_hard_prompts() -> None:
+def test_failing_groups_with_equal_rewards_are_not_hard_prompts() -> None:
     fails = {
         "reward/std_group": "0.2~0.02x150 0.01~0.002x50", "reward/zero_std_frac": "0.1~0.03x150 0.9~0.03x50",
         "reward/all_fail_frac": "0.1~0.03x150 0.9~0.03x50", "reward/mean": "0.9~0.02x150 0.5~0.02x50",
@@ -227,7 +227,7 @@ def test_groups_that_fail_and_are_paid_all_the_same_are_no_matter_of_hard_prompt
     assert told({"reward/collapse": 150}, unpaid)[0].id == "prompts-too-hard"
 
 
-def test_a_reward_lost_in_a_row_is_not_blamed_on_entropy_that_was_used_up_while_it_rose() -> None:
+def test_a_sudden_fall_is_not_explained_by_an_old_entropy_loss() -> None:
     fell = {
         "reward/mean": "0.2+0.005~0.02x150 0.3~0.02x50", "policy/entropy": "1.0*0.99~0.01x130 0.27~0.01x70",
         "optim/update_ratio": "0.001%0.1x200",
@@ -237,7 +237,7 @@ def test_a_reward_lost_in_a_row_is_not_blamed_on_entropy_that_was_used_up_while_
     assert told({"reward/collapse": 150, "policy/entropy-collapse": 40}, slowly)[0].id == "exploration-exhausted"
 
 
-def test_a_reward_lost_on_some_prompts_alone_is_no_matter_of_the_verifier() -> None:
+def test_a_fall_on_some_prompts_is_no_verifier_fault() -> None:
     fell = EDGE | {"reward/mean": "0.9~0.02x150 0.5~0.02x50", "accuracy/val": "0.9~0.01x200"}
     by_prompt = {"reward/std_group": "0.1~0.01x150 0.05~0.01x50", "reward/std": "0.14~0.01x150 0.4~0.02x50"}
     by_answer = {"reward/std_group": "0.1~0.01x150 0.4~0.02x50", "reward/std": "0.14~0.01x150 0.45~0.02x50"}
@@ -245,13 +245,13 @@ def test_a_reward_lost_on_some_prompts_alone_is_no_matter_of_the_verifier() -> N
     assert told({"reward/collapse": 150}, fell | by_answer)[0].id == "reward-fault"
 
 
-def test_a_reward_lost_as_answers_began_to_be_cut_is_not_its_own_fault() -> None:
+def test_a_fall_with_truncation_is_no_reward_fault() -> None:
     cut = EDGE | {"rollout/truncated_frac": "0x150 0.5~0.02x50"}
     assert told({"reward/collapse": 150}, cut)[0].id == "reward-fault"
     assert told({"reward/collapse": 150, "rollout/truncation": 150}, cut)[0].id == "capped-length"
 
 
-def test_a_verifier_that_calls_nearly_nothing_right_is_not_taken_for_hard_prompts() -> None:
+def test_a_failing_verifier_is_not_mistaken_for_hard_prompts() -> None:
     gone = EDGE | {
         "reward/std": "0.5~0.01x150 0.14~0.01x50", "reward/std_group": "0.45~0.02x150 0.03~0.01x50",
         "accuracy/train": "0.5~0.03x150 0.02~0.005x50", "batch/group_size": "8x200",
@@ -260,7 +260,7 @@ def test_a_verifier_that_calls_nearly_nothing_right_is_not_taken_for_hard_prompt
     assert told({"reward/collapse": 150}, gone)[0].id == "reward-fault"
 
 
-def test_a_policy_that_moved_before_the_reward_fell_says_little_of_the_size_of_its_steps() -> None:
+def test_an_early_policy_move_alone_is_no_large_step() -> None:
     order = {"policy/kl_ref": BREAKS["policy/kl_ref"], "reward/mean": BREAKS["reward/mean"]}
     unmeasured = order | {"policy/kl_old": "_x200", "optim/update_ratio": "_x200"}
     assert (told(DRIFT, unmeasured)[0].id, told(DRIFT, unmeasured)[0].confidence) == ("lr-too-high", 0.45)
@@ -270,7 +270,7 @@ def test_a_policy_that_moved_before_the_reward_fell_says_little_of_the_size_of_i
     assert large.id == "lr-too-high" and large.confidence > 0.6
 
 
-def test_a_distance_that_small_steps_can_go_in_twenty_rows_is_no_matter_of_the_estimator() -> None:
+def test_a_kl_that_small_steps_can_reach_is_no_estimator_fault() -> None:
     still = {"policy/entropy": "1.0~0.02x200", "policy/kl_old": "0.002%0.1x200"}
     drifts = {"policy/kl_ref": "0.02%0.05x145 0.02+0.012%0.05x55"}
     jumps = {"policy/kl_ref": "0.02%0.05x150 1.0%0.05x50"}
@@ -278,20 +278,20 @@ def test_a_distance_that_small_steps_can_go_in_twenty_rows_is_no_matter_of_the_e
     assert told({"policy/kl-runaway": 150}, still | jumps)[0].id == "kl-estimator"
 
 
-def test_groups_that_are_paid_alike_did_not_fail_as_far_as_anybody_knows() -> None:
+def test_groups_with_equal_rewards_may_not_have_failed() -> None:
     silent = {"reward/no-signal": 100}
     assert told(silent, STANDS)[0].id == "prompts-too-hard"
     assert "prompts-too-hard" not in [cause.id for cause in told(silent, STANDS, alike=True)]
 
 
-def test_groups_that_fall_silent_after_entropy_did_are_no_question_of_the_prompts() -> None:
+def test_groups_silent_after_an_entropy_loss_are_no_prompt_problem() -> None:
     series = STANDS | {"policy/entropy": "1.0~0.02x90 1.0*0.8~0.01x12 0.03~0.005x98"}
     found = told({"policy/entropy-collapse": 92, "reward/no-signal": 120}, series)
     assert found[0].id == "exploration-exhausted"
     assert all(cause.confidence < 0.4 for cause in found if cause.id == "prompts-too-hard")
 
 
-def test_a_reward_that_stands_still_because_entropy_is_used_up_is_not_called_solved() -> None:
+def test_a_plateau_from_lost_entropy_is_not_called_solved() -> None:
     solved = {"reward/mean": "0.2+0.016~0.02x50 1.0x150", "policy/entropy": "1.0~0.02x90 0.03~0.005x110"}
     assert told({"reward/plateau": 60, "reward/saturated": 70}, solved)[0].id == "saturated"
     with_entropy = told({"policy/entropy-collapse": 92, "reward/plateau": 60, "reward/saturated": 70}, solved)

@@ -1,4 +1,4 @@
-"""The life of incidents, told by detectors that say exactly what a test scripts: one cause, one incident."""
+"""The life of incidents, with scripted detectors: one cause, one incident."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def told(watch: Watch) -> list[tuple[int, str, str]]:
 # --- the life of one finding ---------------------------------------------------------------------------------------
 
 
-def test_a_finding_opens_after_its_ticks_in_a_row_and_not_after_as_many_scattered_ones() -> None:
+def test_a_finding_opens_after_consecutive_ticks_and_not_after_scattered_ones() -> None:
     scattered = [range(row, row + 2) for row in range(10, 40, 4)]
     assert watched(60, Says("optim/grad-explosion", *scattered)).findings() == []
     opened = watched(60, Says("optim/grad-explosion", range(10, 60))).findings()
@@ -60,17 +60,17 @@ def test_a_finding_opens_after_its_ticks_in_a_row_and_not_after_as_many_scattere
     ("quiet", "state"),
     [(RECOVERING - 1, "open"), (RECOVERING, "recovering"), (RESOLVED, "resolved")],
 )
-def test_it_stays_open_through_short_gaps_then_recovers_then_is_resolved(quiet: int, state: str) -> None:
+def test_a_finding_stays_open_through_gaps_then_recovers_then_resolves(quiet: int, state: str) -> None:
     watch = watched(30 + quiet, Says("optim/grad-explosion", range(10, 31)))
     assert [f.state for f in watch.findings()] == [state]
 
 
-def test_a_finding_that_is_back_while_recovering_is_open_again() -> None:
+def test_a_finding_that_returns_while_recovering_reopens() -> None:
     watch = watched(45, Says("optim/grad-explosion", range(10, 31), range(40, 50)))
     assert [(f.state, f.onset_step) for f in watch.findings()] == [("open", 10)]
 
 
-def test_back_soon_after_its_end_it_reopens_its_incident_and_much_later_it_is_a_new_one() -> None:
+def test_an_early_return_reopens_the_incident_and_a_late_one_is_new() -> None:
     end = 30 + RESOLVED
     soon = watched(end + REOPEN, Says("rollout/truncation", range(10, 31), range(end + 60, 400)))
     assert [(f.incident, f.state) for f in soon.findings()] == [(1, "resolved"), (1, "open")]
@@ -95,7 +95,7 @@ def test_a_cascade_is_one_incident_with_the_onset_of_its_first_finding() -> None
     assert watch.incident(1).onset_step == 100
 
 
-def test_trouble_does_not_travel_upwards() -> None:
+def test_trouble_does_not_spread_upstream() -> None:
     """A plateau makes no engine disagree with its trainer: what is upstream and not near is a problem of its own."""
     gap = MERGE + 30
     plateau = Says("reward/plateau", range(100, 400))
@@ -107,7 +107,7 @@ def test_trouble_does_not_travel_upwards() -> None:
     assert {f.incident for f in same.findings()} == {1}
 
 
-def test_onsets_that_lie_near_are_one_incident_whichever_was_estimated_first() -> None:
+def test_near_onsets_are_one_incident_in_either_order() -> None:
     up, down = Says("policy/mismatch", range(100 + MERGE - 5, 400)), Says("reward/plateau", range(100, 400))
     assert {f.incident for f in watched(400, up, down).findings()} == {1}
     late = Says("policy/mismatch", range(300, 400), onset=100 - MERGE + 5)
@@ -123,7 +123,7 @@ def test_a_consequence_of_a_warning_must_begin_soon() -> None:
 
 
 @pytest.mark.parametrize("lead", ["reward/outage", "numerics/non-finite", "system/invariant"])
-def test_what_follows_a_broken_fact_belongs_to_it_at_any_distance(lead: str) -> None:
+def test_consequences_of_a_broken_fact_belong_to_it_at_any_distance(lead: str) -> None:
     watch = watched(
         700,
         Says(lead, range(100, 700), confirm=1),
@@ -133,7 +133,7 @@ def test_what_follows_a_broken_fact_belongs_to_it_at_any_distance(lead: str) -> 
     assert {f.incident for f in watch.findings()} == {1}
 
 
-def test_the_numbers_of_a_ruined_run_are_no_second_problem_but_a_broken_fact_is() -> None:
+def test_a_ruined_run_gets_a_second_incident_only_for_a_broken_fact() -> None:
     ruin = Says("reward/collapse", range(100, 700), severity="critical")
     watch = watched(
         700, ruin, Says("policy/mismatch", range(500, 700)), Says("reward/outage", range(600, 700), confirm=1)
@@ -143,13 +143,13 @@ def test_the_numbers_of_a_ruined_run_are_no_second_problem_but_a_broken_fact_is(
     ]  # fmt: skip
 
 
-def test_information_swallows_no_later_incident() -> None:
+def test_information_does_not_absorb_a_later_incident() -> None:
     creep = Says("optim/grad-explosion", range(100, 700), severity="info")
     watch = watched(700, creep, Says("reward/collapse", range(100 + MERGE + 10, 700), severity="critical"))
     assert told(watch) == [(1, "optim/grad-explosion", "info"), (2, "reward/collapse", "critical")]
 
 
-def test_what_is_recovering_attracts_nothing_but_what_began_near_it() -> None:
+def test_a_recovering_incident_absorbs_only_near_onsets() -> None:
     lead = Says("policy/mismatch", range(100, 150))
     watch = watched(165, lead, Says("reward/collapse", range(156, 200), severity="critical"))
     assert [f.incident for f in watch.findings()] == [1, 2]
@@ -174,20 +174,20 @@ def test_a_run_logged_every_ten_steps_has_the_same_incidents_as_one_logged_at_ea
 FIRST = Says("value/critic-failure", range(100, 3000))
 
 
-def test_beside_a_standing_warning_a_second_one_is_kept_as_information_and_says_so() -> None:
+def test_a_second_warning_beside_an_open_one_is_held_back() -> None:
     watch = watched(600, FIRST, Says("rollout/truncation", range(400, 600)))
     second = watch.findings()[1]
     assert (second.incident, second.severity, second.evidence["held_back"]) == (2, "info", "warn")
     assert "held back because of incident 1" in second.summary
 
 
-def test_what_is_held_back_is_raised_once_the_budget_is_free() -> None:
+def test_a_held_back_warning_is_raised_once_the_budget_is_free() -> None:
     watch = watched(100 + BUDGET + 20, FIRST, Says("rollout/truncation", range(400, 3000)))
     assert told(watch)[1] == (2, "rollout/truncation", "warn")
     assert "held back" not in watch.findings()[1].summary
 
 
-def test_what_is_held_back_is_raised_when_it_becomes_critical() -> None:
+def test_a_held_back_warning_is_raised_when_it_becomes_critical() -> None:
     grows = Says("rollout/truncation", range(400, 600), severity=lambda row: "critical" if row > 450 else "warn")
     assert told(watched(440, FIRST, grows))[1][2] == "info"
     assert told(watched(460, FIRST, grows))[1][2] == "critical"
@@ -205,19 +205,19 @@ def test_critical_findings_and_proof_are_never_held_back(second: Says) -> None:
     assert told(watched(600, FIRST, second))[1][2] == second.severity
 
 
-def test_what_sits_further_up_than_the_standing_warning_is_not_held_back() -> None:
+def test_an_upstream_warning_is_not_held_back() -> None:
     """A run that has stopped learning may still begin to diverge, and that is the graver of the two."""
     plateau, drift = Says("reward/plateau", range(100, 600)), Says("policy/kl-runaway", range(400, 600))
     assert told(watched(600, plateau, drift)) == [(1, "reward/plateau", "warn"), (2, "policy/kl-runaway", "warn")]
 
 
-def test_the_same_failure_is_not_warned_of_again_and_again() -> None:
+def test_a_recurring_failure_warns_once() -> None:
     flaps = [range(row, row + 10) for row in range(100, 1000, 150)]
     watch = watched(1000, Says("reward/oscillation", *flaps))
     assert len(flaps) == 6 and [severity for *_, severity in told(watch)] == ["warn"] + 5 * ["info"]
 
 
-def test_after_one_problem_is_over_another_kind_warns_at_once() -> None:
+def test_another_failure_warns_after_the_first_is_over() -> None:
     watch = watched(600, Says("optim/grad-spike", range(100, 130)), Says("reward/plateau", range(400, 600)))
     assert [severity for *_, severity in told(watch)] == ["warn", "warn"]
 
@@ -286,7 +286,7 @@ def test_every_warning_counts_once_and_no_critical_finding_is_hidden(seed: int) 
                 assert len(stands) == 1 and stands[0].severity == "critical"
 
 
-def test_what_was_told_step_by_step_is_how_things_stand() -> None:
+def test_the_recorded_changes_end_in_the_present_state() -> None:
     """A record kept of every change (findings.jsonl) ends at what a replay finds, causes and remedies included."""
     series = {
         "reward/mean": "0.2+0.002~0.02x158 0.5+-0.04~0.02x12 0.02~0.01x30",
@@ -308,7 +308,7 @@ def test_what_was_told_step_by_step_is_how_things_stand() -> None:
         )  # fmt: skip
 
 
-def test_an_incident_that_cannot_be_explained_is_no_trouble_of_later_ticks() -> None:
+def test_a_failed_explanation_does_not_affect_later_ticks() -> None:
     def broken(*_: object) -> tuple[Cause, ...]:
         raise ZeroDivisionError
 
