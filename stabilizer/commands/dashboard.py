@@ -25,9 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="127.0.0.1",
         help="the one address to listen on; any but a loopback one needs --token (default: %(default)s)",
     )
-    parser.add_argument(
-        "--token", action="store_true", help="require the token that the printed address contains"
-    )
+    parser.add_argument("--token", action="store_true", help="require the token that the printed address contains")
     parser.add_argument("--port", type=int, default=8050, help="0 picks a free one (default: %(default)s)")
     parser.add_argument("--no-browser", action="store_true", help="do not open a browser")
 

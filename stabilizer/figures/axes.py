@@ -38,10 +38,10 @@ class Axis:
 
     def places(self, steps: np.ndarray) -> list[float]:
         """Positions of many steps."""
-        if self.steps is None:
-            return steps.tolist()
+        if self.steps is None or self.positions is None:
+            return list(steps.tolist())
         found = np.searchsorted(self.steps, steps, side="right") - 1
-        return self.positions[np.maximum(found, 0)].tolist()
+        return list(self.positions[np.maximum(found, 0)].tolist())
 
     def place(self, step: float) -> float:
         """Position of one step."""

@@ -96,12 +96,13 @@ class Plan:
         """Columns of a line trace; a value the axis can't hold is a gap."""
         fits = self.fits(series.values).tolist()
         values = [value if ok else None for value, ok in zip(series.values.tolist(), fits, strict=True)]
-        column = {"x": self.axis.places(series.steps), "y": values}
+        column: dict[str, list[Any]] = {"x": self.axis.places(series.steps), "y": values}
         return column if self.axis.by_step else {**column, "customdata": series.steps.tolist()}
 
     def fits(self, values: np.ndarray) -> np.ndarray:
         """Which values can be drawn where they belong."""
-        return np.isfinite(values) & (values > 0) if self.log else np.isfinite(values)
+        finite: np.ndarray = np.isfinite(values)
+        return finite & (values > 0) if self.log else finite
 
     def off_axis(self, columns: Iterable[Series], colours: Palette) -> dict[str, list[Any]]:
         """Points for the values of each metric that can't: NaN and Inf in alarm colour, those below a log axis grey."""
