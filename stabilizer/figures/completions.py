@@ -9,7 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from html import escape
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import plotly.graph_objects as go
 
@@ -38,10 +38,10 @@ def group_rewards_figure(groups: Sequence[GroupRewards], *, unit: str = "reward"
         ("rewards differ", False, colours.lines[0], "circle"),
         ("all equal: no learning signal", True, colours.muted, "circle-open"),
     ):
-        x: list[Any] = []
-        y: list[Any] = []
-        size: list[Any] = []
-        text: list[Any] = []
+        x: list[int] = []
+        y: list[float] = []
+        size: list[float] = []
+        text: list[str] = []
         for place, (group, values) in enumerate(ranked, 1):
             counted = Counter(round(value, 4) for value in values)
             if (len(counted) == 1) is not alike:

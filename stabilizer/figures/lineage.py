@@ -28,7 +28,8 @@ class Lineage:
             if isinstance(row, Mapping) and isinstance(row.get("attempt"), int)
         }
         steps: dict[int, tuple[float, float]] = {}
-        end, now = math.inf, attempt
+        end: float = math.inf
+        now: Any = attempt
         while now in rows and now not in steps:
             start = rows[now].get("from_step")
             start = start if isinstance(start, int) else 0

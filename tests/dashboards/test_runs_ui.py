@@ -17,7 +17,7 @@ pytestmark = pytest.mark.ui
 
 
 @pytest.fixture(scope="module")
-def run_list(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
     folder = tmp_path_factory.mktemp("fleet")
     many(folder, 2, 3, 12)
     server, address = prepare([folder], port=0)

@@ -46,7 +46,7 @@ def texts(figure: object) -> str:
 
 
 def test_values_reach_the_figure_unchanged_and_as_lists() -> None:
-    values = [1.0, 1e70, 5e-324, -0.0, float(2**53 + 2), 3.5]
+    values = [1.0, 3e38, 5e-324, -0.0, float(2**53 + 2), 3.5]
     figure = metric_figure(history(values, "reward/mean").view(), "reward/mean")
     line = figure.to_plotly_json()["data"][0]
     assert isinstance(line["x"], list) and isinstance(line["y"], list)
