@@ -126,11 +126,15 @@ def _verdict(
     if not extra:
         return watched
     open_now = worst(f.severity for f in findings if f.state != "resolved")
-    if any(f.id in ENDINGS and f.severity == "critical" and f.state != "resolved" for f in extra):
+    if any(map(_is_crash, extra)):
         verdict = "crashed"
     elif verdict in SEVERITIES or (verdict == "healthy" and open_now):
         verdict = open_now or verdict
     return verdict, worst(f.severity for f in findings)
+
+
+def _is_crash(finding: Finding) -> bool:
+    return finding.id in ENDINGS and finding.severity == "critical" and finding.state != "resolved"
 
 
 def _newest(findings: Iterable[Finding]) -> Iterable[Finding]:

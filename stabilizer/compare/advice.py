@@ -182,8 +182,7 @@ def level_noise(case: Case) -> Found:
     if gap is None or {item.sign for item in case.main.supports} != {"unit"}:
         return
     means = [float(np.mean([s.y.mean() for s in side])) for side in case.main.shapes]
-    sizes = [mean * (1 - mean) for mean in means]
-    predicted = math.sqrt(sizes[0] / sizes[1]) if min(sizes) > 0 else 1.0
+    predicted = _by_level(*means)
     alike = 0.8 < predicted < 1.25
     if not alike and gap.same_direction(predicted):
         why = (
@@ -191,6 +190,12 @@ def level_noise(case: Case) -> Found:
             f"{means[1]:.2g}: expected {predicted:.2g} times the noise, {gap.words}"
         )
         yield Explanation("noise", "level", True, "medium" if gap.low <= predicted <= gap.high else "low", why)
+
+
+def _by_level(mine: float, theirs: float) -> float:
+    """How many times the noise of the second a share of right answers has; 1 where either is 0 or 1."""
+    sizes = mine * (1 - mine), theirs * (1 - theirs)
+    return math.sqrt(sizes[0] / sizes[1]) if min(sizes) > 0 else 1.0
 
 
 def plot_smoothing(case: Case) -> Found:
