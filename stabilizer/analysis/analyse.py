@@ -332,10 +332,17 @@ def numbers(run: LoadedRun) -> list[Number]:
         low, high = (float(finite.values.min()), float(finite.values.max())) if len(finite) else (np.nan, np.nan)
         table.append(
             Number(
-                name, float(series.values[-1]), int(series.steps[-1]), low, high, len(series),
+                name,
+                float(series.values[-1]),
+                int(series.steps[-1]),
+                low,
+                high,
+                len(series),
                 len(series) - len(finite),
-                str(definition.get("unit", known.unit)), str(definition.get("estimator", known.estimator)),
-                str(definition.get("aggregation", known.aggregation)), str(definition.get("source", name)),
+                str(definition.get("unit", known.unit)),
+                str(definition.get("estimator", known.estimator)),
+                str(definition.get("aggregation", known.aggregation)),
+                str(definition.get("source", name)),
             )
-        )  # fmt: skip
+        )
     return sorted(table, key=lambda row: (not is_known(row.name), row.name))
