@@ -20,7 +20,7 @@ from stabilizer.formats.rows import number
 from stabilizer.runs.history import RunView, Series
 from stabilizer.runs.journal import summary
 from stabilizer.runs.loaded import LoadedRun
-from stabilizer.runs.reader import RunError, UnknownFormat
+from stabilizer.runs.reader import RunError
 from stabilizer.trainers.reading import load
 
 LARGEST = 1e100
@@ -185,10 +185,10 @@ def read_member(path: Path, *, mapping: Mapping[str, str] | None = None, config:
         return _curve(path, value)
     try:
         return from_run(load(path, mapping=mapping, config=config))
-    except UnknownFormat:
-        if suffix != ".json":
-            raise
-        raise RunError(f'{path}: neither a log nor a curve; a curve has "metric", "x" and "points"') from None
+    except RunError as error:
+        if suffix == ".json" and "not a log in a known format" in str(error):
+            raise RunError(f'{path}: neither a log nor a curve; a curve has "metric", "x" and "points"') from None
+        raise
 
 
 def from_run(run: LoadedRun) -> Member:

@@ -22,7 +22,7 @@ from stabilizer.formats.files import json_lines, json_value
 from stabilizer.formats.rows import number
 from stabilizer.formats.steps import rows_of
 from stabilizer.runs.loaded import LoadedRun
-from stabilizer.runs.reader import UnknownFormat
+from stabilizer.runs.reader import RunError
 from stabilizer.trainers.names import STEP_KEYS, named_log
 
 NAME = "json"
@@ -47,7 +47,7 @@ def read(path: Path, *, mapping: dict[str, str], config: Path | None) -> LoadedR
     records = _records(path)
     rows, skipped, notes = rows_of(records, path)
     if not rows:
-        raise UnknownFormat(f"{path}: not a log in a known format: JSON, but no records of numbers along steps in it")
+        raise RunError(f"{path}: not a log in a known format: JSON, but no records of numbers along steps in it")
     return named_log(
         path.stem, rows, format=NAME, files=[path], mapping=mapping, config=config, skipped=skipped, notes=notes
     )

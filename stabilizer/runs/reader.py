@@ -34,10 +34,6 @@ class RunError(ValueError):
     """A path that can't be read as a run: the message says what, where and what to do next."""
 
 
-class UnknownFormat(RunError):
-    """A path that no reader knows."""
-
-
 def run_around(target: Path) -> Path | None:
     """The run directory that a path lies inside, if any: only training writes there."""
     return next((folder for folder in target.resolve().parents if (folder / "run.json").is_file()), None)
