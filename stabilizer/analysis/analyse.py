@@ -125,11 +125,15 @@ def _verdict(
     if not extra:
         return watched
     open_now = worst(f.severity for f in findings if f.state != "resolved")
-    if any(f.id in ENDINGS and f.severity == "critical" and f.state != "resolved" for f in extra):
+    if any(map(_is_crash, extra)):
         verdict = "crashed"
     elif verdict in SEVERITIES or (verdict == "healthy" and open_now):
         verdict = open_now or verdict
     return verdict, worst(f.severity for f in findings)
+
+
+def _is_crash(finding: Finding) -> bool:
+    return finding.id in ENDINGS and finding.severity == "critical" and finding.state != "resolved"
 
 
 def _newest(findings: Iterable[Finding]) -> Iterable[Finding]:
@@ -327,10 +331,17 @@ def numbers(run: LoadedRun) -> list[Number]:
         low, high = (float(finite.values.min()), float(finite.values.max())) if len(finite) else (np.nan, np.nan)
         table.append(
             Number(
-                name, float(series.values[-1]), int(series.steps[-1]), low, high, len(series),
+                name,
+                float(series.values[-1]),
+                int(series.steps[-1]),
+                low,
+                high,
+                len(series),
                 len(series) - len(finite),
-                str(definition.get("unit", known.unit)), str(definition.get("estimator", known.estimator)),
-                str(definition.get("aggregation", known.aggregation)), str(definition.get("source", name)),
+                str(definition.get("unit", known.unit)),
+                str(definition.get("estimator", known.estimator)),
+                str(definition.get("aggregation", known.aggregation)),
+                str(definition.get("source", name)),
             )
-        )  # fmt: skip
+        )
     return sorted(table, key=lambda row: (not is_known(row.name), row.name))

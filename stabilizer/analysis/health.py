@@ -47,9 +47,12 @@ def _ends(series: Series) -> _Ends | None:
     steps = series.steps
     noise = 1.25 * 1.4826 * float(np.median(np.abs(np.diff(series.values)))) / np.sqrt(2 * part)
     return _Ends(
-        float(np.median(first)), float(np.median(last)),
-        (int(steps[0]), int(steps[part - 1])), (int(steps[-part]), int(steps[-1])), noise,
-    )  # fmt: skip
+        float(np.median(first)),
+        float(np.median(last)),
+        (int(steps[0]), int(steps[part - 1])),
+        (int(steps[-part]), int(steps[-1])),
+        noise,
+    )
 
 
 def healthy(view: RunView, findings: Iterable[Finding]) -> list[Healthy]:

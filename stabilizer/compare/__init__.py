@@ -28,9 +28,21 @@ from stabilizer.core.text import short
 from stabilizer.runs.reader import RunError
 
 __all__ = [
-    "CURVE_HELP", "VERDICTS", "Clock", "Compared", "Comparison", "Gap", "Member", "Side",
-    "as_json", "compare", "from_run", "group", "read_member", "read_side",
-]  # fmt: skip
+    "CURVE_HELP",
+    "VERDICTS",
+    "Clock",
+    "Compared",
+    "Comparison",
+    "Gap",
+    "Member",
+    "Side",
+    "as_json",
+    "compare",
+    "from_run",
+    "group",
+    "read_member",
+    "read_side",
+]
 
 SCHEMA = 1
 VERDICTS = {
@@ -43,9 +55,15 @@ VERDICTS = {
     "undetermined": "UNDETERMINED",
 }
 METRICS = (
-    "reward/mean", "accuracy/val", "accuracy/train", "rollout/length_mean", "policy/entropy", "policy/kl_ref",
-    "optim/grad_norm", "time/step_s",
-)  # fmt: skip
+    "reward/mean",
+    "accuracy/val",
+    "accuracy/train",
+    "rollout/length_mean",
+    "policy/entropy",
+    "policy/kl_ref",
+    "optim/grad_norm",
+    "time/step_s",
+)
 """Metrics that are compared unless others are asked for; the first that both sides have is the one that is judged."""
 
 
@@ -92,12 +110,26 @@ def compare(run: Side, reference: Side, *, by: str | None = None, metrics: Seque
     seeds = len(run.members), len(reference.members)
     change, then = next_change(case, explained, verdict, seeds)
     return Comparison(
-        run, reference, clock, main, tuple(others), found, tuple(one_sided(run, reference)), peaks, highest,
+        run,
+        reference,
+        clock,
+        main,
+        tuple(others),
+        found,
+        tuple(one_sided(run, reference)),
+        peaks,
+        highest,
         tuple(explained),
-        tuple(unknowns(case)), verdict, _headline(verdict, main, clock, run, reference), change, tuple(then),
-        (*(m.changed for side in (run, reference) for m in side.members if m.changed),
-         *_cautions(clock, main, seeds, verdict)),
-    )  # fmt: skip
+        tuple(unknowns(case)),
+        verdict,
+        _headline(verdict, main, clock, run, reference),
+        change,
+        tuple(then),
+        (
+            *(m.changed for side in (run, reference) for m in side.members if m.changed),
+            *_cautions(clock, main, seeds, verdict),
+        ),
+    )
 
 
 def _pairs(run: Side, reference: Side, asked: Sequence[str]) -> list[tuple[str, str]]:
@@ -305,10 +337,14 @@ def _at_step(member: Member, clock: Clock, item: Shape) -> float:
 
 def _support(item: Support) -> dict[str, Any]:
     return {
-        "low": item.low, "high": item.high, "sign": item.sign, "resolution": item.resolution,
-        "single_reward_step": item.single, "components": list(item.components),
+        "low": item.low,
+        "high": item.high,
+        "sign": item.sign,
+        "resolution": item.resolution,
+        "single_reward_step": item.single,
+        "components": list(item.components),
         "stated": list(item.stated) if item.stated else None,
-    }  # fmt: skip
+    }
 
 
 def _measure(item: Measure | None) -> dict[str, Any] | None:
@@ -319,6 +355,10 @@ def _measure(item: Measure | None) -> dict[str, Any] | None:
 
 def _change(change: Change) -> dict[str, Any]:
     return {
-        "what": change.what, "key": change.key, "from": change.value, "to": change.target, "why": change.why,
+        "what": change.what,
+        "key": change.key,
+        "from": change.value,
+        "to": change.target,
+        "why": change.why,
         "sure": change.sure,
-    }  # fmt: skip
+    }

@@ -117,21 +117,27 @@ def reward_function(case: Case) -> Found:
     named = case.differs("task", "reward", "reward_weights")
     stated = f" ({_pairs(named)})" if named else ""
     yield Explanation(
-        "support", "reward-function", True, "high",
+        "support",
+        "reward-function",
+        True,
+        "high",
         f"the range and sign of a reward are set by the function that computes it{stated}; no learning rate, batch, "
         "hardware or engine moves them. Either the reference used or plotted another reward, or its axis was rescaled",
         tuple(d.setting for d in named),
-    )  # fmt: skip
+    )
     if case.open("time-to-peak"):
         mine, theirs = case.peak_steps
         models = case.differs("model")
         model = f", and two models ({_pairs(models)})" if models else ""
         yield Explanation(
-            "time-to-peak", "reward-function", True, "medium",
+            "time-to-peak",
+            "reward-function",
+            True,
+            "medium",
             f"two rewards are two problems{model}: the run is at the peak of its own reward by step {mine:,.0f}, the "
             f"reference by step {theirs:,.0f}; neither says anything about the other",
             tuple(d.setting for d in named),
-        )  # fmt: skip
+        )
 
 
 def reward_scale(case: Case) -> Found:
@@ -141,7 +147,7 @@ def reward_scale(case: Case) -> Found:
             if case.open(wanted):
                 yield Explanation(
                     wanted, "reward-scale", True, "medium", case.main.rescaled, ("reward", "reward_weights")
-                )  # fmt: skip
+                )
 
 
 def batch_noise(case: Case) -> Found:
@@ -182,8 +188,7 @@ def level_noise(case: Case) -> Found:
     if gap is None or {item.sign for item in case.main.supports} != {"unit"}:
         return
     means = [float(np.mean([s.y.mean() for s in side])) for side in case.main.shapes]
-    sizes = [mean * (1 - mean) for mean in means]
-    predicted = math.sqrt(sizes[0] / sizes[1]) if min(sizes) > 0 else 1.0
+    predicted = _by_level(*means)
     alike = 0.8 < predicted < 1.25
     if not alike and gap.same_direction(predicted):
         why = (
@@ -191,6 +196,12 @@ def level_noise(case: Case) -> Found:
             f"{means[1]:.2g}: expected {predicted:.2g} times the noise, {gap.words}"
         )
         yield Explanation("noise", "level", True, "medium" if gap.low <= predicted <= gap.high else "low", why)
+
+
+def _by_level(mine: float, theirs: float) -> float:
+    """How many times the noise of the second a share of right answers has; 1 where either is 0 or 1."""
+    sizes = mine * (1 - mine), theirs * (1 - theirs)
+    return math.sqrt(sizes[0] / sizes[1]) if min(sizes) > 0 else 1.0
 
 
 def plot_smoothing(case: Case) -> Found:
@@ -323,7 +334,7 @@ _ON_LEVEL: tuple[tuple[str, Sure, str], ...] = (
     ("schedule", "low", "a decaying rate settles, a constant one wanders"),
     ("warmup", "low", "a longer warm-up delays everything"),
     ("max_grad_norm", "low", "a tighter clip takes smaller steps"),
-)  # fmt: skip
+)
 """Setting, how sure, and why it can move the level that is reached."""
 
 
@@ -369,11 +380,14 @@ def not_the_engine(case: Case) -> Found:
     open_gap = "support" if case.main.conflict else "noise" if case.open("noise") else ""
     if open_gap and named and case.mine.known.get("engine") != case.theirs.known.get("engine"):
         yield Explanation(
-            open_gap, "generation-engine", False, "high",
+            open_gap,
+            "generation-engine",
+            False,
+            "high",
             f"the reference generates with {'vLLM' if named[0] is True else short(named[0])}: an engine decides how "
             "fast answers come and shifts their probabilities a little; it moves neither the range of a reward nor the "
             "noise of its mean",
-        )  # fmt: skip
+        )
 
 
 def hardware(case: Case) -> Found:
@@ -381,18 +395,31 @@ def hardware(case: Case) -> Found:
     gap = case.open("noise")
     for difference in case.differs("processes") if gap else ():
         yield Explanation(
-            "noise", "processes", True, "medium",
+            "noise",
+            "processes",
+            True,
+            "medium",
             f"{_pairs([difference])}: processes multiply the completions of a step unless the batch settings make up "
             "for it; gradient accumulation gives one process the same batch, at the price of time",
             ("processes",),
-        )  # fmt: skip
+        )
 
 
 RULES: tuple[Callable[[Case], Found], ...] = (
-    reward_function, reward_scale, batch_noise, level_noise, plot_smoothing, logging_window, hardware, learning_speed,
-    batch_speed, level,
-    length_limit, speed, not_the_engine,
-)  # fmt: skip
+    reward_function,
+    reward_scale,
+    batch_noise,
+    level_noise,
+    plot_smoothing,
+    logging_window,
+    hardware,
+    learning_speed,
+    batch_speed,
+    level,
+    length_limit,
+    speed,
+    not_the_engine,
+)
 
 
 def explanations(case: Case) -> list[Explanation]:
@@ -426,11 +453,14 @@ def next_change(
         target = case.main.supports[1].stated
         said = f", so that it lies between {short(target[0])} and {short(target[1])}" if target else ""
         change = Change(
-            "plot the same reward on both sides", _reward_key(case), None, None,
+            "plot the same reward on both sides",
+            _reward_key(case),
+            None,
+            None,
             f"before any training setting, find out which reward the reference shows and score the run with it{said}, "
             "or rescale both as (reward - worst) / (best - worst). Until then levels cannot be compared",
             "high",
-        )  # fmt: skip
+        )
         return change, ranked
     if case.main.rescaled:
         why = "divide by the factor, or set the reward weights alike, and compare again"

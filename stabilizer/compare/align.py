@@ -112,9 +112,11 @@ def _words(member: Member) -> str:
 
 def _lacking(clock: str, run: Side, reference: Side) -> str:
     needs = {
-        "tokens": "tokens/total", "samples": "batch/prompts and batch/group_size", "time": "time/step_s",
+        "tokens": "tokens/total",
+        "samples": "batch/prompts and batch/group_size",
+        "time": "time/step_s",
         "step": "steps",
-    }[clock]  # fmt: skip
+    }[clock]
     who = [side.name for side in (run, reference) if clock not in side.clocks()]
     return f"{' and '.join(who)} {'do' if len(who) > 1 else 'does'} not have it (it needs {needs})"
 

@@ -19,7 +19,7 @@ from stabilizer.formats.files import json_value
 from stabilizer.formats.rows import number
 from stabilizer.runs.history import RunView, Series
 from stabilizer.runs.loaded import LoadedRun
-from stabilizer.runs.reader import OwnNames, RunError, UnknownFormat
+from stabilizer.runs.reader import OwnNames, RunError
 from stabilizer.runs.story import summary
 from stabilizer.trainers.reading import load
 
@@ -38,10 +38,21 @@ A reference may be a run, seeds of a run (A,B,C), a CSV, or a JSON file with poi
    "config": {"learning_rate": 1e-6}, "hardware": {"gpus": 8}, "versions": {"trl": "0.17"}, "note": "..."}
 Only metric, x and points must be there. Leave out what the source does not say."""
 _CURVE_KEYS: dict[str, type | tuple[type, ...]] = {
-    "name": str, "source": str, "metric": str, "x": str, "points": list, "smoothing": (dict, str), "support": list,
-    "components": list, "completions_per_step": (int, float), "trainer": str, "config": dict, "hardware": dict,
-    "versions": dict, "note": str,
-}  # fmt: skip
+    "name": str,
+    "source": str,
+    "metric": str,
+    "x": str,
+    "points": list,
+    "smoothing": (dict, str),
+    "support": list,
+    "components": list,
+    "completions_per_step": (int, float),
+    "trainer": str,
+    "config": dict,
+    "hardware": dict,
+    "versions": dict,
+    "note": str,
+}
 _SEED_KEYS = frozenset({"seed", "data_seed", "random_seed"})
 _NAME_KEYS = frozenset({"output_dir", "run_name", "logging_dir", "name", "experiment_name", "runs"})
 
@@ -98,9 +109,10 @@ class Side:
     def metrics(self) -> list[str]:
         """Metrics every member has finite values of."""
         return [
-            name for name in self.first.series
+            name
+            for name in self.first.series
             if all(name in m.series and (np.abs(m.series[name].values) <= LARGEST).any() for m in self.members)
-        ]  # fmt: skip
+        ]
 
     def clocks(self) -> list[str]:
         """Clocks every member can be read on."""
@@ -173,10 +185,10 @@ def read_member(path: Path, *, mapping: Mapping[str, str] | None = None, config:
         return _curve(path, value)
     try:
         return from_run(load(path, mapping=mapping, config=config))
-    except UnknownFormat:
-        if suffix != ".json":
-            raise
-        raise RunError(f'{path}: neither a log nor a curve; a curve has "metric", "x" and "points"') from None
+    except RunError as error:
+        if suffix == ".json" and "not a log in a known format" in str(error):
+            raise RunError(f'{path}: neither a log nor a curve; a curve has "metric", "x" and "points"') from None
+        raise
 
 
 def from_run(run: LoadedRun) -> Member:

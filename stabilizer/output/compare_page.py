@@ -19,9 +19,14 @@ from stabilizer.output.report import refuse, write_text
 from stabilizer.runs.reader import RunError
 
 TONES = {
-    "identical": "good-tone", "same-run": "good-tone", "same": "good-tone", "different": "warn", "rescaled": "warn",
-    "not-comparable": "critical", "undetermined": "info",
-}  # fmt: skip
+    "identical": "good-tone",
+    "same-run": "good-tone",
+    "same": "good-tone",
+    "different": "warn",
+    "rescaled": "warn",
+    "not-comparable": "critical",
+    "undetermined": "info",
+}
 _AXES = {"step": "step", "tokens": "tokens", "samples": "completions", "time": "seconds of training"}
 
 
@@ -145,9 +150,10 @@ def _differences(c: Comparison) -> str:
         _table(("what", "key", "run", "reference"), differs) if differs else "<p>No setting that both sides state.</p>"
     )
     single = (
-        "<details><summary>Stated by one side alone</summary>"
-        f"{_table(('what', 'run', 'reference'), alone)}</details>" if alone else ""
-    )  # fmt: skip
+        f"<details><summary>Stated by one side alone</summary>{_table(('what', 'run', 'reference'), alone)}</details>"
+        if alone
+        else ""
+    )
     return f"<section><h2>What was set differently</h2>{both}{single}</section>"
 
 

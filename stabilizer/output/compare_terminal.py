@@ -16,13 +16,24 @@ from stabilizer.compare.words import STATES, difference, how, rows, seeds, sente
 from stabilizer.core.text import plain, short
 
 STYLES = {
-    "identical": "green", "same-run": "green", "same": "green", "different": "yellow", "rescaled": "yellow",
-    "not-comparable": "bold red", "undetermined": "blue", "not": "",
-}  # fmt: skip
+    "identical": "green",
+    "same-run": "green",
+    "same": "green",
+    "different": "yellow",
+    "rescaled": "yellow",
+    "not-comparable": "bold red",
+    "undetermined": "blue",
+    "not": "",
+}
 _MARKS = {
-    "identical": "✔", "same-run": "✔", "same": "✔", "different": "▲", "rescaled": "▲", "not-comparable": "■",
+    "identical": "✔",
+    "same-run": "✔",
+    "same": "✔",
+    "different": "▲",
+    "rescaled": "▲",
+    "not-comparable": "■",
     "undetermined": "–",
-}  # fmt: skip
+}
 MOST_ROWS = 16
 """One-sided settings and explanations that are listed; JSON has them all."""
 _TYPED = (
@@ -90,9 +101,12 @@ class _Answer:
         table = rows(item, self.c)
         for row in table:
             grid.add_row(
-                self._text(row.what), self._text(row.run), self._text(row.reference), self._text(row.difference),
+                self._text(row.what),
+                self._text(row.run),
+                self._text(row.reference),
+                self._text(row.difference),
                 self._text(STATES.get(row.state, ""), STYLES.get(row.state, "")),
-            )  # fmt: skip
+            )
         self._put(grid)
         for row in table:
             if row.estimator:

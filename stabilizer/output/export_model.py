@@ -102,17 +102,34 @@ def model_card(analysis: Analysis, step: int) -> str:
     }
     front = {key: value for key, value in front.items() if value}
     lines = [
-        "---", yaml.safe_dump(front, sort_keys=False).strip(), "---", "",
-        f"# {plain(analysis.run.name)}, step {step}", "",
+        "---",
+        yaml.safe_dump(front, sort_keys=False).strip(),
+        "---",
+        "",
+        f"# {plain(analysis.run.name)}, step {step}",
+        "",
         f"Trained with stabilizer {__version__}: {plain(config.get('algorithm', 'grpo'))} on the task"
-        f" {plain(config.get('task', '?'))}, {analysis.last_step} steps in all.", "",
+        f" {plain(config.get('task', '?'))}, {analysis.last_step} steps in all.",
+        "",
         f"**Verdict on the run: {analysis.verdict}**"
-        + (f" (worst ever seen: {analysis.worst})." if analysis.worst else "."), "",
-        *incidents, "", *([hands, ""] if changed else []),
-        "| measured at or before this step | value | step |", "|---|---|---|", *measured, "",
-        "![reward and held-out accuracy over the run](training.svg)", "",
-        "## Configuration", "", "```json", json.dumps(config, indent=1), "```", "",
-    ]  # fmt: skip
+        + (f" (worst ever seen: {analysis.worst})." if analysis.worst else "."),
+        "",
+        *incidents,
+        "",
+        *([hands, ""] if changed else []),
+        "| measured at or before this step | value | step |",
+        "|---|---|---|",
+        *measured,
+        "",
+        "![reward and held-out accuracy over the run](training.svg)",
+        "",
+        "## Configuration",
+        "",
+        "```json",
+        json.dumps(config, indent=1),
+        "```",
+        "",
+    ]
     return "\n".join(lines)
 
 

@@ -18,7 +18,7 @@ from stabilizer.formats import console, json_log, mlflow, mlflow_db, table, tens
 from stabilizer.formats.tailing import current
 from stabilizer.runs.listing import list_runs
 from stabilizer.runs.loaded import LoadedRun, NoMetrics
-from stabilizer.runs.reader import RunError, UnknownFormat
+from stabilizer.runs.reader import RunError
 from stabilizer.trainers import containers, folder, notebook
 from stabilizer.trainers.all import FAMILIES, TRAINERS
 from stabilizer.trainers.config_file import config_file
@@ -186,7 +186,7 @@ def _unknown(path: Path) -> RunError:
     if path.is_file() and path.suffix.lower() in console.DOCUMENTS and b"\0" not in console.head(path)[:4096]:
         said = f"{path}: a document and not a log; give the file or folder that the trainer wrote"
         return NoMetrics(said, console.document(path))
-    return UnknownFormat(f"{path}: {what}. Known are {known}. If it is one of them, name it with --format NAME")
+    return RunError(f"{path}: {what}. Known are {known}. If it is one of them, name it with --format NAME")
 
 
 def _failed_in(consoles: list[Path]) -> NoMetrics | None:

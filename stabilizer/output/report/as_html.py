@@ -299,10 +299,19 @@ def _numbers(analysis: Analysis) -> str:
     table, still = settled(numbers(analysis.run))
     knobs = f"<p class=muted>Knobs that never changed: {safe(unchanged(still))}.</p>" if still else ""
     rows = [
-        (row.name, number(row.last), f"{row.step:,}", number(row.low), number(row.high), f"{row.rows:,}",
-         row.not_finite or "", row.unit if row.unit != "1" else "", definition_text(row))
+        (
+            row.name,
+            number(row.last),
+            f"{row.step:,}",
+            number(row.low),
+            number(row.high),
+            f"{row.rows:,}",
+            row.not_finite or "",
+            row.unit if row.unit != "1" else "",
+            definition_text(row),
+        )
         for row in table[:MAX_ROWS]
-    ]  # fmt: skip
+    ]
     heads = ("metric", "last", "at step", "min", "max", "rows", "NaN/Inf", "unit", "estimator")
     return (
         f"<section><details open><summary><h2>Numbers</h2></summary>{_table(heads, rows, (1, 2, 3, 4, 5, 6))}"
@@ -353,13 +362,19 @@ def _figures(analysis: Analysis, points: int) -> str:
     drawn = {
         chart.id: [
             metric_figure(
-                view, chart.metrics, findings=present, events=run.history.events, actions=run.actions,
-                abandoned=left, theme=theme, max_points=points,
+                view,
+                chart.metrics,
+                findings=present,
+                events=run.history.events,
+                actions=run.actions,
+                abandoned=left,
+                theme=theme,
+                max_points=points,
             ).to_plotly_json()
             for theme in ("light", "dark")
         ]
         for chart in charts(view)
-    }  # fmt: skip
+    }
     for place, trial in enumerate(case.trials if (case := case_of(run)) else ()):
         lines = [(arm.name, arm.steps, arm.values) for arm in trial.arms]
         drawn[f"case-{place}"] = [

@@ -136,9 +136,14 @@ def rows(trial: Trial) -> list[tuple[str, ...]]:
 
 
 HEADS = (
-    "arm", "change", "its last three validations: mean (range over seeds)", "difference at equal steps",
-    "at equal completions", "completions", "ms of processor a step",
-)  # fmt: skip
+    "arm",
+    "change",
+    "its last three validations: mean (range over seeds)",
+    "difference at equal steps",
+    "at equal completions",
+    "completions",
+    "ms of processor a step",
+)
 
 
 def _said(difference: Difference | None) -> str:
