@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from stabilizer.core.knobs import GROUPED, KNOBS, Controls
-from stabilizer.training.settings import PolicyConfig, TrainConfig, knob_values
+from stabilizer.training import kl
+from stabilizer.training.settings import Advantage, Mismatch, PolicyConfig, TrainConfig, knob_values
 
 
 class Knobs(NamedTuple):
@@ -13,7 +14,7 @@ class Knobs(NamedTuple):
 
     lr_scale: float
     beta: float
-    kl_kind: str
+    kl_kind: kl.Kind
     epsilon_low: float
     epsilon_high: float
     entropy_coef: float
@@ -23,14 +24,14 @@ class Knobs(NamedTuple):
     filter_groups: str
     mask_truncated: bool
     overlong_buffer: float
-    mismatch: str
+    mismatch: Mismatch
     max_grad_norm: float
     prompts: int
     group_size: int
     temperature: float
     max_completion: int
     validate_every: int
-    advantage: str
+    advantage: Advantage
     actor_frozen: bool = False
     head_float32: bool = True
 
