@@ -1,4 +1,7 @@
-"""The controls as they stood when a step began, under plain names; a change during the step waits for the next one."""
+"""The knobs of a run: their values at the start, and as read at the beginning of a step.
+
+A change during a step takes effect with the next one.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from stabilizer.training.settings import Advantage, Mismatch, PolicyConfig, Trai
 
 
 class Knobs(NamedTuple):
-    """What may be turned while a run trains. Switches are given by name."""
+    """The settings that may change while a run trains. Choices are given by name."""
 
     lr_scale: float
     beta: float
@@ -37,7 +40,7 @@ class Knobs(NamedTuple):
 
 
 def read(controls: Controls, policy: PolicyConfig) -> Knobs:
-    """The knobs as they stand; what this run has no knob for is as configured."""
+    """The present values of the knobs; settings without a knob in this run are as configured."""
     fixed = {name: getattr(policy, name) for name in Knobs._fields if hasattr(policy, name)}
     return Knobs(**(fixed | {name.removeprefix("control/"): _setting(controls, name) for name in controls.values()}))
 
@@ -52,7 +55,7 @@ def _setting(controls: Controls, name: str) -> float | str | bool:
 def initial_knobs(config: TrainConfig) -> dict[str, float | str]:
     """The knobs of `controls.KNOBS` as the configuration sets them; the factor on the learning rate starts at 1.
 
-    Those that could not act in this run are not among them: turning one would be believed, and change nothing.
+    Knobs without an effect in this run are left out, so that nobody turns one and believes it.
     """
     idle = _idle_knobs(config.policy)
     values = {name: value for name, (_, value) in knob_values(config).items() if name not in idle}

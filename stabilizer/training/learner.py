@@ -1,4 +1,4 @@
-"""The updates of one step: minibatches of scored rollouts in, better weights and every number about them out.
+"""The updates of one step: from minibatches of scored rollouts to new weights and their metrics.
 
 Shape letters: B rows (completions), T completion positions, R rows of a minibatch.
 """
@@ -33,12 +33,12 @@ from stabilizer.training.values import value_loss
 SAMPLED = 20_000
 """Weights by whose gradients two halves of a batch are compared."""
 IDLE = 0.25
-"""Share of rows without a gradient from which on a pass of their own is cheaper than the gradients of nothing."""
+"""Share of rows without a gradient above which scoring them in a pass of their own, without gradients, is cheaper."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Rollouts with all that their updates need: a row per completion."""
+    """Rollouts with everything their updates need, one row per completion."""
 
     rollouts: Rollouts
     mask_BT: Tensor
@@ -106,7 +106,7 @@ class Learner:
     def update(
         self, step: int, batch: Batch, knobs: Knobs, progress: Progress, *, skip: bool, shuffle_seed: int
     ) -> dict[str, float]:
-        """All updates of a step; a skipped one is computed and reported like any other, only not made."""
+        """All updates of a step; with `skip` they are computed and reported but not applied."""
         lr = self.set_lr(step, knobs.lr_scale)
         only_critic = self._critic is not None and (knobs.actor_frozen or step <= self._config.critic.warmup_steps)
         rows: list[dict[str, float]] = []
@@ -176,8 +176,8 @@ class Learner:
         return Outputs(stats.logp_BT, stats.entropy_BT, value_BT)
 
     def _stats(self, batch: Batch, knobs: Knobs, *, hidden: bool) -> TokenStats:
-        """A pass of the policy over the rows that pull at anything. For the others no gradient is computed, and no pass
-        is made either as long as the numbers of the step's start still hold; those that pull go on proving them."""
+        """A pass of the policy over the rows that have a gradient. The other rows are scored without gradients, or not
+        at all while no weight has changed since their numbers were computed."""
 
         def scored(rollouts: Rollouts) -> TokenStats:
             return self._scorer.logps(

@@ -1,7 +1,7 @@
-"""What is measured besides the loss: rewards and rollouts of a step. Names and estimators are those of `vocabulary.py`.
+"""Metrics of the rewards and rollouts of a step. Names and estimators are those of `core/metrics.py`.
 
-A step of training leaves nothing of all this in the processor's caches, so what counts is how many different things are
-called, not how often: what there is one of per completion is plain Python, what there is one of per token is numpy.
+Numbers per completion are plain Python, numbers per token are numpy: for so few numbers each numpy call costs more than
+the arithmetic.
 
 Shape letters: G groups, N completions per group, B = G x N rows, T completion positions.
 """
@@ -22,17 +22,17 @@ from stabilizer.training.tasks import Score
 
 
 class Judged(NamedTuple):
-    """The scores of a step as lists, taken apart once for all that is measured of them."""
+    """The scores of a step, one list per field."""
 
     rewards: list[float]
     solved: list[bool]
     failed: list[bool]
     summed: bool
-    """Whether components say what the rewards don't: there are several, or one that was given a weight."""
+    """Whether components are worth reporting beside the reward: there are several, or one with a weight."""
 
 
 def judged(scores: Sequence[Score]) -> Judged:
-    """The scores taken apart."""
+    """The scores as one list per field."""
     rewards = [score.reward for score in scores]
     return Judged(
         rewards,
@@ -43,7 +43,7 @@ def judged(scores: Sequence[Score]) -> Judged:
 
 
 def _summed(components: Sequence[Mapping[str, float]], rewards: Sequence[float]) -> bool:
-    """The same told by the numbers alone, of a task that doesn't say."""
+    """The same, concluded from the numbers alone, for a task that does not declare it."""
     names = set().union(*components)
     if len(names) != 1:
         return len(names) > 1
