@@ -68,7 +68,7 @@ def measured_as(session: Session, **at: dict[str, float]) -> None:
     def step():
         result = train()
         other = at.get("every", {}) | at.get(f"step{result.step}", {})
-        return replace(result, known=result.known | other)
+        return replace(result, metrics=result.metrics | other)
 
     session.trainer.train_step = step
 
