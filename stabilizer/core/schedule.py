@@ -16,9 +16,12 @@ KINDS = ("constant", "linear", "cosine")
 class RateSettings(Protocol):
     """Settings that determine the learning rate; `optim` of a configuration has them."""
 
-    lr: float
-    warmup_steps: int
-    schedule: str
+    @property
+    def lr(self) -> float: ...
+    @property
+    def warmup_steps(self) -> int: ...
+    @property
+    def schedule(self) -> str: ...
 
 
 def learning_rate(config: RateSettings, step: int, steps: int) -> float:

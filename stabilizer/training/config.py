@@ -39,6 +39,32 @@ def load_config(
     Later wins: the task's defaults, the file, the named `variant`, `overrides` ("optim.lr=1e-3"), then `task`, `steps`
     and `seed`. Raises ValueError for anything that is unknown or impossible.
     """
+    layers = _layers(source, variant, overrides, {"task": task, "steps": steps, "seed": seed})
+    implied = DATA if any("data.path" in layer for _, layer in layers) else "addition"
+    name = _chosen("task", layers, implied, TASK_DEFAULTS)
+    recipe = _chosen("algorithm", layers, "grpo", ALGORITHMS)
+    defaults = [(f"defaults of {name}", dict(TASK_DEFAULTS[name])), (f"algorithm {recipe}", dict(ALGORITHMS[recipe]))]
+    merged: dict[str, Any] = {}
+    for where, layer in defaults + layers:
+        for key, value in layer.items():
+            if value is not None or key not in GROUPS:  # a group whose every line is commented out says nothing
+                merged[key] = _typed(where, key, value)
+    if merged.get("policy.kl_in") == "reward" and not any("policy.kl_kind" in layer for _, layer in layers):
+        merged["policy.kl_kind"] = "k1"  # a recipe's estimator was chosen for a loss
+    try:
+        config: TrainConfig = _build(TrainConfig, merged)
+        _refuse_infinities(merged)
+        return config
+    except ValueError as error:
+        key = str(error).split(" = ")[0]
+        place = next((where for where, layer in reversed(defaults + layers) if key in layer), None)
+        raise ValueError(f"{place}: {error}" if place else str(error)) from None
+
+
+def _layers(
+    source: str | Path | None, variant: str | None, overrides: Sequence[str], arguments: Mapping[str, Any]
+) -> list[tuple[str, dict[str, Any]]]:
+    """(where it stands, keys) of everything the user set; later wins."""
     if variant is not None and variant not in VARIANTS:
         raise ValueError(f"no variant named {variant!r}; there are {', '.join(VARIANTS)}")
     layers: list[tuple[str, dict[str, Any]]] = []
@@ -46,33 +72,16 @@ def load_config(
         layers.append(("task", {"task": str(source)}))
     elif source is not None:
         layers.append((str(source), _beside(Path(source).parent, _flat(_read_yaml(Path(source))))))
-    layers += [_override(text, f"variant {variant}") for text in VARIANTS.get(variant, ())]
+    layers += [_override(text, f"variant {variant}") for text in VARIANTS.get(variant or "", ())]
     layers += [_override(text, "override") for text in overrides]
-    arguments = {"task": task, "steps": steps, "seed": seed}
     layers.append(("argument", {key: value for key, value in arguments.items() if value is not None}))
+    return layers
 
-    implied = DATA if any("data.path" in layer for _, layer in layers) else "addition"
-    name = _chosen("task", layers, implied, TASK_DEFAULTS)
-    recipe = _chosen("algorithm", layers, "grpo", ALGORITHMS)
-    layers.insert(0, (f"defaults of {name}", dict(TASK_DEFAULTS[name])))
-    layers.insert(1, (f"algorithm {recipe}", dict(ALGORITHMS[recipe])))
-    merged: dict[str, Any] = {}
-    for where, layer in layers:
-        for key, value in layer.items():
-            if value is not None or key not in GROUPS:  # a group whose every line is commented out says nothing
-                merged[key] = _typed(where, key, value)
-    if merged.get("policy.kl_in") == "reward" and not any("policy.kl_kind" in layer for _, layer in layers[2:]):
-        merged["policy.kl_kind"] = "k1"  # a recipe's estimator was chosen for a loss
-    try:
-        config = _build(TrainConfig, merged)
-        for key, value in merged.items():
-            if isinstance(value, float) and not math.isfinite(value) and key != "optim.max_grad_norm":
-                raise ValueError(f"{key} = {value}: must be a finite number")
-        return config
-    except ValueError as error:
-        key = str(error).split(" = ")[0]
-        where = next((where for where, layer in reversed(layers) if key in layer), None)
-        raise ValueError(f"{where}: {error}" if where else str(error)) from None
+
+def _refuse_infinities(values: Mapping[str, Any]) -> None:
+    for key, value in values.items():
+        if isinstance(value, float) and not math.isfinite(value) and key != "optim.max_grad_norm":
+            raise ValueError(f"{key} = {value}: must be a finite number")
 
 
 def _chosen(key: str, layers: list[tuple[str, dict[str, Any]]], default: str, known: Collection[str]) -> str:
@@ -89,7 +98,10 @@ def config_dict(config: TrainConfig) -> dict[str, Any]:
 
 def config_from_dict(values: Mapping[str, Any]) -> TrainConfig:
     """The configuration `config_dict` wrote."""
-    return _build(TrainConfig, {key: _typed("run.json", key, value) for key, value in _flat(values).items()})
+    config: TrainConfig = _build(
+        TrainConfig, {key: _typed("run.json", key, value) for key, value in _flat(values).items()}
+    )
+    return config
 
 
 def _plain(value: Any) -> Any:
@@ -163,7 +175,7 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def _schema(kind: type = TrainConfig, prefix: str = "") -> dict[str, Any]:
+def _schema(kind: Any = TrainConfig, prefix: str = "") -> dict[str, Any]:
     """Dotted key -> type."""
     schema: dict[str, Any] = {}
     for name, hint in get_type_hints(kind).items():
@@ -220,7 +232,7 @@ def type_words(hint: Any) -> str:
     return f"{' or '.join(type_words(option) for option in options)}{empty}" if options else str(hint)
 
 
-def _build(kind: type, flat: Mapping[str, Any], prefix: str = "") -> Any:
+def _build(kind: Any, flat: Mapping[str, Any], prefix: str = "") -> Any:
     values = {}
     for f in fields(kind):
         hint = get_type_hints(kind)[f.name]

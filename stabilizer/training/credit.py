@@ -71,9 +71,10 @@ def give_credit(
     reward_GN, valid_GN = reward_B.view(-1, size), valid_B.view(-1, size)
 
     kind, return_BT = knobs.advantage, None
-    if kind in ("gae", "returns"):
+    if kind == "gae" or kind == "returns":
         paid_BT = token_rewards(reward_B.masked_fill(~valid_B, 0.0).float(), kl_BT, knobs.beta, mask_BT)
         if kind == "gae":
+            assert value_BT is not None, "gae needs a critic"
             advantage_BT, return_BT = gae(paid_BT, value_BT, mask_BT, policy.gamma, policy.lam)
         else:
             advantage_BT = discounted_returns(paid_BT, mask_BT, policy.gamma)

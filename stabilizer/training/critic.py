@@ -39,4 +39,5 @@ class Critic(nn.Module):
             hidden_BTH = self._scorer.hidden_states(self.trunk, rollouts)
         assert hidden_BTH is not None, "a shared critic reads the policy's hidden states"
         with torch.autocast(hidden_BTH.device.type, enabled=False):
-            return self.head(hidden_BTH.float())[:, :, 0]
+            value_BT1: Tensor = self.head(hidden_BTH.float())
+            return value_BT1[:, :, 0]

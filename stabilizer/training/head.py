@@ -34,7 +34,8 @@ def token_stats(
 
     Gradients are those of plain autograd. The entropy has one only if asked for.
     """
-    logp_N, entropy_N = _TokenStats.apply(hidden_NH, weight_VH, bias_V, target_N, temperature)
+    apply: Any = _TokenStats.apply  # which torch does not annotate
+    logp_N, entropy_N = apply(hidden_NH, weight_VH, bias_V, target_N, temperature)
     return logp_N, entropy_N if entropy_grad else entropy_N.detach()
 
 
@@ -103,11 +104,11 @@ class _TokenStats(torch.autograd.Function):
                 grad = grad.exp_().mul_(-slope)
             grad.scatter_add_(1, target_N[part, None], slope)
             grad = grad.to(hidden.dtype)
-            if need_hidden:
+            if grad_hidden is not None:
                 grad_hidden[part] = grad @ weight_VH
-            if need_weight:
+            if grad_weight is not None:
                 grad_weight.addmm_(grad.T, hidden)
-            if need_bias:
+            if grad_bias is not None:
                 grad_bias += grad.sum(0)
         return grad_hidden, grad_weight, grad_bias, None, None
 

@@ -35,7 +35,7 @@ class Group(NamedTuple):
     keys: list[Key]
 
 
-def groups(kind: type = TrainConfig) -> list[Group]:
+def groups(kind: Any = TrainConfig) -> list[Group]:
     """All keys, those without a group first."""
     hints, meanings = get_type_hints(kind), field_docstrings(kind)
     own = [
@@ -63,7 +63,7 @@ def field_docstrings(kind: type) -> dict[str, str]:
     (definition,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
     assert isinstance(definition, ast.ClassDef)
     return {
-        field.target.id: " ".join(below.value.value.split())
+        ast.unparse(field.target): " ".join(str(below.value.value).split())
         for field, below in zip(definition.body, definition.body[1:], strict=False)
         if isinstance(field, ast.AnnAssign) and isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant)
     }

@@ -1,19 +1,23 @@
-"""The controls as they stood when a step began, under plain names; a change during the step waits for the next one."""
+"""The knobs of a run: their values at the start, and as read at the beginning of a step.
+
+A change during a step takes effect with the next one.
+"""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 from stabilizer.core.knobs import GROUPED, KNOBS, Controls
-from stabilizer.training.settings import PolicyConfig, TrainConfig, knob_values
+from stabilizer.training import kl
+from stabilizer.training.settings import Advantage, Mismatch, PolicyConfig, TrainConfig, knob_values
 
 
 class Knobs(NamedTuple):
-    """What may be turned while a run trains. Switches are given by name."""
+    """The settings that may change while a run trains. Choices are given by name."""
 
     lr_scale: float
     beta: float
-    kl_kind: str
+    kl_kind: kl.Kind
     epsilon_low: float
     epsilon_high: float
     entropy_coef: float
@@ -23,20 +27,20 @@ class Knobs(NamedTuple):
     filter_groups: str
     mask_truncated: bool
     overlong_buffer: float
-    mismatch: str
+    mismatch: Mismatch
     max_grad_norm: float
     prompts: int
     group_size: int
     temperature: float
     max_completion: int
     validate_every: int
-    advantage: str
+    advantage: Advantage
     actor_frozen: bool = False
     head_float32: bool = True
 
 
 def read(controls: Controls, policy: PolicyConfig) -> Knobs:
-    """The knobs as they stand; what this run has no knob for is as configured."""
+    """The present values of the knobs; settings without a knob in this run are as configured."""
     fixed = {name: getattr(policy, name) for name in Knobs._fields if hasattr(policy, name)}
     return Knobs(**(fixed | {name.removeprefix("control/"): _setting(controls, name) for name in controls.values()}))
 
@@ -51,7 +55,7 @@ def _setting(controls: Controls, name: str) -> float | str | bool:
 def initial_knobs(config: TrainConfig) -> dict[str, float | str]:
     """The knobs of `controls.KNOBS` as the configuration sets them; the factor on the learning rate starts at 1.
 
-    Those that could not act in this run are not among them: turning one would be believed, and change nothing.
+    Knobs without an effect in this run are left out, so that nobody turns one and believes it.
     """
     idle = _idle_knobs(config.policy)
     values = {name: value for name, (_, value) in knob_values(config).items() if name not in idle}

@@ -1,4 +1,4 @@
-"""The updates of one step: minibatches of scored rollouts in, better weights and every number about them out.
+"""The updates of one step: from minibatches of scored rollouts to new weights and their metrics.
 
 Shape letters: B rows (completions), T completion positions, R rows of a minibatch.
 """
@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from time import perf_counter
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -32,12 +33,12 @@ from stabilizer.training.values import value_loss
 SAMPLED = 20_000
 """Weights by whose gradients two halves of a batch are compared."""
 IDLE = 0.25
-"""Share of rows without a gradient from which on a pass of their own is cheaper than the gradients of nothing."""
+"""Share of rows without a gradient above which scoring them in a pass of their own, without gradients, is cheaper."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Rollouts with all that their updates need: a row per completion."""
+    """Rollouts with everything their updates need, one row per completion."""
 
     rollouts: Rollouts
     mask_BT: Tensor
@@ -58,8 +59,26 @@ class Batch:
 
     def rows(self, row_R: Tensor) -> Batch:
         """Some of the rows."""
-        parts = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "rollouts"}
+        parts: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "rollouts"}
         return Batch(self.rollouts.rows(row_R), **{k: v if v is None else v[row_R] for k, v in parts.items()})
+
+
+class Outputs(NamedTuple):
+    """What a pass says of every completion token."""
+
+    logp_BT: Tensor
+    entropy_BT: Tensor
+    value_BT: Tensor | None
+    """None without a critic."""
+
+    def detached(self) -> Outputs:
+        """The same without gradients."""
+        return Outputs(*(None if value is None else value.detach() for value in self))
+
+
+def joined(parts: Sequence[Outputs]) -> Outputs:
+    """The outputs of several passes as those of one."""
+    return Outputs(*(None if values[0] is None else torch.cat(values) for values in zip(*parts, strict=True)))
 
 
 class Learner:
@@ -87,7 +106,7 @@ class Learner:
     def update(
         self, step: int, batch: Batch, knobs: Knobs, progress: Progress, *, skip: bool, shuffle_seed: int
     ) -> dict[str, float]:
-        """All updates of a step; a skipped one is computed and reported like any other, only not made."""
+        """All updates of a step; with `skip` they are computed and reported but not applied."""
         lr = self.set_lr(step, knobs.lr_scale)
         only_critic = self._critic is not None and (knobs.actor_frozen or step <= self._config.critic.warmup_steps)
         rows: list[dict[str, float]] = []
@@ -118,7 +137,7 @@ class Learner:
             "batch/updates": made,
         }
         if len(halves) == 2:
-            metrics["optim/grad_cosine"] = torch.nn.functional.cosine_similarity(*halves, dim=0).item()
+            metrics["optim/grad_cosine"] = torch.nn.functional.cosine_similarity(halves[0], halves[1], dim=0).item()
         return metrics | {"time/metrics_s": perf_counter() - began}
 
     # --- one update -------------------------------------------------------------------------------------------------
@@ -131,39 +150,34 @@ class Learner:
         parts = torch.arange(len(batch), device=batch.mask_BT.device).split(
             self._config.optim.micro_batch or len(batch)
         )
-        total, seen = 0.0, []
+        total, seen = torch.zeros(()), []
         for part_R in parts:
-            loss, metrics, stats = self._objective(
-                batch if len(parts) == 1 else batch.rows(part_R), knobs, per_token, only_critic=only_critic
-            )
+            rows = batch if len(parts) == 1 else batch.rows(part_R)
+            outputs = self._outputs(rows, knobs, only_critic=only_critic)
+            loss, metrics = self._terms(rows, outputs, knobs, per_token, only_critic=only_critic)
             loss.backward()
             total = total + loss.detach()
-            seen.append(stats)
+            seen.append(outputs.detached())
         if len(parts) > 1:  # metrics of a whole minibatch, from the numbers of its parts
             with torch.no_grad():
-                stats = tuple(None if s[0] is None else torch.cat(s) for s in zip(*seen, strict=True))
-                _, metrics = self._terms(batch, *stats, knobs, per_token, only_critic=only_critic)
+                _, metrics = self._terms(batch, joined(seen), knobs, per_token, only_critic=only_critic)
         metrics["total"] = total
         return dict(zip(metrics, torch.stack([m.float() for m in metrics.values()]).tolist(), strict=True))
 
-    def _objective(
-        self, batch: Batch, knobs: Knobs, per_token: Tensor, *, only_critic: bool
-    ) -> tuple[Tensor, dict[str, Tensor], tuple[Tensor | None, ...]]:
-        """A pass of the model over some rows: (loss, metrics, the numbers per token that the metrics came from)."""
+    def _outputs(self, batch: Batch, knobs: Knobs, *, only_critic: bool) -> Outputs:
+        """A pass of policy and critic over some rows."""
         shared = self._critic is not None and self._critic.shared
         with self.arithmetic():
             stats = self._stats(batch, knobs, hidden=shared)
             hidden_BTH = stats.hidden_BTH
-            if shared and only_critic:
+            if hidden_BTH is not None and only_critic:
                 hidden_BTH = hidden_BTH.detach()  # while the critic warms up the policy stays as it is
             value_BT = self._critic.values(batch.rollouts, hidden_BTH) if self._critic else None
-        seen = (stats.logp_BT, stats.entropy_BT, value_BT)
-        loss, metrics = self._terms(batch, *seen, knobs, per_token, only_critic=only_critic)
-        return loss, metrics, tuple(None if value is None else value.detach() for value in seen)
+        return Outputs(stats.logp_BT, stats.entropy_BT, value_BT)
 
     def _stats(self, batch: Batch, knobs: Knobs, *, hidden: bool) -> TokenStats:
-        """A pass of the policy over the rows that pull at anything. For the others no gradient is computed, and no pass
-        is made either as long as the numbers of the step's start still hold; those that pull go on proving them."""
+        """A pass of the policy over the rows that have a gradient. The other rows are scored without gradients, or not
+        at all while no weight has changed since their numbers were computed."""
 
         def scored(rollouts: Rollouts) -> TokenStats:
             return self._scorer.logps(
@@ -199,10 +213,10 @@ class Learner:
         return ~((batch.advantage_BT != 0) & batch.mask_BT).any(1)
 
     def _terms(
-        self, batch: Batch, logp_BT: Tensor, entropy_BT: Tensor, value_BT: Tensor | None, knobs: Knobs,
-        per_token: Tensor, *, only_critic: bool,
-    ) -> tuple[Tensor, dict[str, Tensor]]:  # fmt: skip
+        self, batch: Batch, outputs: Outputs, knobs: Knobs, per_token: Tensor, *, only_critic: bool
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         """Surrogate, KL, entropy and value error, in the proportions of the configuration; (loss, metrics)."""
+        logp_BT, entropy_BT, value_BT = outputs
         policy, mask_BT = self._config.policy, batch.mask_BT
         averaging = (policy.average, knobs.max_completion, per_token)
         metrics: dict[str, Tensor] = {}
@@ -228,7 +242,7 @@ class Learner:
         metrics["policy/entropy"] = masked_mean(entropy_BT.detach(), mask_BT)
         if knobs.entropy_coef:
             loss = loss - knobs.entropy_coef * average_tokens(entropy_BT, mask_BT, *averaging)
-        if value_BT is not None:
+        if value_BT is not None and batch.value_BT is not None and batch.return_BT is not None:
             error, measured = value_loss(
                 value_BT, batch.value_BT, batch.return_BT, mask_BT, self._config.critic.clip_range or None, *averaging
             )

@@ -1,8 +1,8 @@
-"""One step of training, told from start to end: roll out, score, give credit, update, report.
+"""One step of training from start to end: roll out, score, give credit, update, report.
 
-Three distributions, named once: the `policy` learns, the `sampler` is the policy with the weights it had when it wrote
-the completions, the `reference` is the policy the run started from. GRPO and PPO differ in how credit is given and in
-whether there is a critic; nothing here asks for an algorithm's name.
+There are three distributions. The `policy` learns, the `sampler` is the policy with the weights that wrote the
+completions, and the `reference` is the policy the run started from. GRPO and PPO differ in how credit is given and in
+whether there is a critic; nothing here depends on an algorithm's name.
 
 Shape letters: G groups (prompts), N completions per group, B = G x N rows, T completion positions.
 """
@@ -114,7 +114,7 @@ class Trainer:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What is to be known of the task and the model before the first step."""
+        """Notes on the task and the model for the user, before the first step."""
         positions = getattr(self.policy.model.config.get_text_config(), "max_position_embeddings", None)
         longest = self.config.rollout.max_completion
         if not positions or longest <= positions:
@@ -222,8 +222,8 @@ class Trainer:
 
     @torch.no_grad()
     def _prepare(self, episodes: Episodes, knobs: Knobs) -> tuple[Batch, Credit, dict[str, float]]:
-        """The rows that will teach, with everything their updates need; and what is to be said of all rows, for those
-        that teach are chosen, and would say it of themselves alone."""
+        """The rows to learn from, with everything their updates need, and the metrics of all rows: the rows to learn
+        from are a selection and would bias them."""
         rollouts, mask_BT = episodes.rollouts, episodes.rollouts.mask_BT
         old_logp_BT, entropy_BT, value_BT = self._old_logps(rollouts, knobs)
         ref_logp_BT = self._reference_logps(rollouts, knobs)
@@ -249,10 +249,10 @@ class Trainer:
         return batch if credit.teaches_B.all() else batch.rows(credit.teaches_B.nonzero()[:, 0]), credit, metrics
 
     def _old_logps(self, rollouts: Rollouts, knobs: Knobs) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """Log-probabilities, entropies as far as they are known, and values, under the weights before any update.
+        """Log-probabilities, entropies (if known) and values under the weights before any update.
 
-        The sampler's own stand in for a pass of the learner as long as every first minibatch has shown them equal; from
-        the first that has not, and with an engine that computes in its own way, the pass is made.
+        The sampler's log-probabilities replace a pass of the learner as long as every first minibatch confirmed that
+        they are equal. After the first that did not, and with an engine of other arithmetic, the pass is made.
         """
         shared = self.critic is not None and self.critic.shared
         old_logp_BT, entropy_BT, hidden_BTH = rollouts.logp_BT, rollouts.entropy_BT, None
@@ -280,7 +280,7 @@ class Trainer:
     # --- what adapts by itself --------------------------------------------------------------------------------------
 
     def _adapted(self, knobs: Knobs) -> Knobs:
-        """The knobs with adaptive coefficients applied; what people and remedies set stays what they set."""
+        """The knobs with adaptive coefficients applied; the controls themselves stay as users and remedies set them."""
         progress = self._progress
         bonus = progress.entropy_bonus if progress.entropy_low else 0.0
         return knobs._replace(beta=knobs.beta * progress.beta_scale, entropy_coef=knobs.entropy_coef + bonus)
@@ -397,7 +397,7 @@ class Trainer:
         )
 
     def put_back(self, state: Mapping[str, bytes]) -> None:
-        """Be again what `state` was taken from, in the same attempt; knobs keep their present values."""
+        """Restore `state` within the same attempt; knobs keep their present values."""
         begin = self._begin
         self._load(state)
         self._begin = begin
@@ -498,7 +498,7 @@ class Trainer:
 def _measured(
     rollouts: Rollouts, scores: Sequence[Score], outcomes: Sequence[Outcome], paid_GN: Tensor
 ) -> dict[str, float]:
-    """What is to be said of a step's completions and their scores."""
+    """The metrics of a step's completions and their scores."""
     taken_apart = judged(scores)
     metrics = reward_metrics(scores, taken_apart, paid_GN) | rollout_metrics(rollouts, taken_apart)
     return metrics | episode_metrics(rollouts, outcomes)

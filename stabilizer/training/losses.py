@@ -149,7 +149,8 @@ def policy_loss(
     elif surrogate == "cispo":
         gain_BT = log_ratio_BT.detach().exp().clamp(low, high) * kept_advantage_BT * logp_BT
     elif surrogate == "sapo":
-        steep_BT = torch.where(kept_advantage_BT > 0, *map(log_ratio_BT.new_tensor, gate))
+        better, worse = (log_ratio_BT.new_tensor(steep) for steep in gate)
+        steep_BT = torch.where(kept_advantage_BT > 0, better, worse)
         gain_BT = 4 / steep_BT * torch.sigmoid(steep_BT * torch.expm1(log_ratio_BT)) * kept_advantage_BT
     elif surrogate == "reinforce":
         gain_BT = kept_advantage_BT * logp_BT

@@ -1,7 +1,7 @@
-"""What is measured besides the loss: rewards and rollouts of a step. Names and estimators are those of `vocabulary.py`.
+"""Metrics of the rewards and rollouts of a step. Names and estimators are those of `core/metrics.py`.
 
-A step of training leaves nothing of all this in the processor's caches, so what counts is how many different things are
-called, not how often: what there is one of per completion is plain Python, what there is one of per token is numpy.
+Numbers per completion are plain Python, numbers per token are numpy: for so few numbers each numpy call costs more than
+the arithmetic.
 
 Shape letters: G groups, N completions per group, B = G x N rows, T completion positions.
 """
@@ -22,17 +22,17 @@ from stabilizer.training.tasks import Score
 
 
 class Judged(NamedTuple):
-    """The scores of a step as lists, taken apart once for all that is measured of them."""
+    """The scores of a step, one list per field."""
 
     rewards: list[float]
     solved: list[bool]
     failed: list[bool]
     summed: bool
-    """Whether components say what the rewards don't: there are several, or one that was given a weight."""
+    """Whether components are worth reporting beside the reward: there are several, or one with a weight."""
 
 
 def judged(scores: Sequence[Score]) -> Judged:
-    """The scores taken apart."""
+    """The scores as one list per field."""
     rewards = [score.reward for score in scores]
     return Judged(
         rewards,
@@ -43,7 +43,7 @@ def judged(scores: Sequence[Score]) -> Judged:
 
 
 def _summed(components: Sequence[Mapping[str, float]], rewards: Sequence[float]) -> bool:
-    """The same told by the numbers alone, of a task that doesn't say."""
+    """The same, concluded from the numbers alone, for a task that does not declare it."""
     names = set().union(*components)
     if len(names) != 1:
         return len(names) > 1
@@ -77,15 +77,24 @@ def reward_metrics(scores: Sequence[Score], judged: Judged, paid_GN: Tensor) -> 
         metrics["accuracy/train"] = solved.count(True) / len(solved)
         if len(rewards) > 1:
             metrics["reward/std"] = _deviation(rewards)
-    if groups := len(paid):
-        alike = [group.count(group[0]) for group in paid if group[0] == group[0]]  # a NaN is like nothing
-        metrics["reward/zero_std_frac"] = alike.count(size) / groups
-        metrics["reward/all_fail_frac"] = passes.count(0) / groups
-        metrics["reward/all_pass_frac"] = passes.count(size) / groups
-        if size > 1:
-            metrics["reward/std_group"] = sum([_deviation(group) for group in paid]) / groups
+    if paid:
+        metrics |= _group_metrics(paid, passes)
     if judged.summed:
         metrics |= _component_metrics(scores)
+    return metrics
+
+
+def _group_metrics(paid: Sequence[list[float]], passes: Sequence[int]) -> dict[str, float]:
+    """Rewards within groups; `passes` counts the solved completions of each."""
+    groups, size = len(paid), len(paid[0])
+    alike = [group.count(group[0]) for group in paid if group[0] == group[0]]  # a NaN is like nothing
+    metrics = {
+        "reward/zero_std_frac": alike.count(size) / groups,
+        "reward/all_fail_frac": passes.count(0) / groups,
+        "reward/all_pass_frac": passes.count(size) / groups,
+    }
+    if size > 1:
+        metrics["reward/std_group"] = sum([_deviation(group) for group in paid]) / groups
     return metrics
 
 
@@ -239,7 +248,7 @@ def _shares_in_table(
     width = kinds if mask_BT is None else kinds + 1  # the last is all that is not the policy's
     cell_BT = ids_BT if mask_BT is None else np.where(mask_BT, ids_BT, kinds)
     cell_BT = cell_BT + np.arange(0, rows * width, width)[:, None]
-    share_BV = np.bincount(cell_BT.ravel(), minlength=rows * width).reshape(rows, width)
+    share_BV: np.ndarray = np.bincount(cell_BT.ravel(), minlength=rows * width).reshape(rows, width)
     if mask_BT is not None:
         share_BV = share_BV[:, :kinds] / np.maximum(np.add.reduce(mask_BT, axis=1, keepdims=True), 1)
     return share_BV.ravel(), np.add.reduce(share_BV.reshape(-1, group_size, kinds), axis=1)

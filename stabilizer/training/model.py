@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 import string
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, processors
@@ -108,7 +108,7 @@ def load_policy(model: str, task: str, device: torch.device, dtype: torch.dtype 
     if kind != BUILTIN and _is_path(model) and not Path(model).is_dir():
         raise ValueError(f"model = {model!r}: no such folder (and a name on the hub looks like OWNER/NAME)")
     try:
-        network = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, trust_remote_code=False)
+        network: Any = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, trust_remote_code=False)
         tokenizer = AutoTokenizer.from_pretrained(source, padding_side="left", trust_remote_code=False)
     except Exception as error:  # of many kinds: no such folder, another architecture, weights cut short, other shapes
         raise ValueError(f"model = {model!r}: cannot be loaded as a causal language model: {error}") from error
@@ -154,7 +154,8 @@ def add_adapters(model: PreTrainedModel, *, rank: int, alpha: float, targets: st
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         try:
-            model.add_adapter(LoraConfig(r=rank, lora_alpha=alpha, target_modules=names, lora_dropout=0.0))
+            config: Any = LoraConfig  # its annotation of lora_alpha allows no fraction, its arithmetic does
+            model.add_adapter(config(r=rank, lora_alpha=alpha, target_modules=names, lora_dropout=0.0))
         except ValueError as error:
             raise ValueError(f"lora.targets = {targets!r}: {error}") from None
 
@@ -165,14 +166,15 @@ def merged_state(model: PreTrainedModel) -> dict[str, torch.Tensor]:
     from peft.tuners.tuners_utils import BaseTunerLayer
 
     state = {n.replace(".base_layer", ""): t.clone() for n, t in model.state_dict().items() if ".lora_" not in n}
-    for name, layer in model.named_modules():
+    layers: Iterable[tuple[str, Any]] = model.named_modules()
+    for name, layer in layers:
         if isinstance(layer, BaseTunerLayer):
             for adapter in layer.active_adapters:
                 state[adapted_name(name, layer)] += layer.get_delta_weight(adapter)
     return state
 
 
-def adapted_name(name: str, layer: torch.nn.Module) -> str:
+def adapted_name(name: str, layer: Any) -> str:
     """What a layer with adapters changes, as the model without them calls it. Experts of a mixture are not layers of
     their own but slices of one parameter; where several of a module's are adapted, the layers stand in one another."""
     return f"{name.replace('.base_layer', '')}.{getattr(layer, 'parameter_name', 'weight')}"

@@ -30,7 +30,7 @@ class Moved:
         """L2 norm of the change, in that of the weights before; asked once at the end of a step."""
         size = torch.linalg.vector_norm  # what `Tensor.norm` is, without its detours
         before, now = self._left, torch.cat(self._views, out=self._now)
-        ratio = (size(torch.sub(now, before, out=self._change)) / size(before)).item()
+        ratio = float(size(torch.sub(now, before, out=self._change)) / size(before))
         self._left, self._now = now, before
         return ratio
 

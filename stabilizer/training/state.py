@@ -97,8 +97,10 @@ def to_files(
         for name, parameter in weights.parameters().items()
         for key, value in optimizer.state.get(parameter, {}).items()
     }
-    tensors = {f"{kind}.safetensors": tensors for kind, tensors in weights.named().items()}
-    tensors |= {"optimizer.safetensors": moments} | ({"reference.safetensors": reference} if reference else {})
+    tensors: dict[str, Mapping[str, Tensor]] = {f"{kind}.safetensors": named for kind, named in weights.named().items()}
+    tensors["optimizer.safetensors"] = moments
+    if reference:
+        tensors["reference.safetensors"] = reference
     files = {file: to_safetensors({k: t.detach().contiguous() for k, t in ts.items()}) for file, ts in tensors.items()}
     state = {"progress": asdict(progress), "knobs": dict(knobs)}
     return files | {"state.json": json.dumps(state, indent=1).encode()}

@@ -87,7 +87,7 @@ class Task:
 
     def demonstration(self, problem: Problem, draw: int) -> str:
         """A completion as the warm start should imitate it; `draw` is a random number for tasks with many answers."""
-        return problem.answer
+        return str(problem.answer)
 
     def own_parts(self, demonstration: str) -> list[tuple[str, bool]]:
         """A demonstration in pieces, and whether the policy is to write them; the rest is an environment's."""

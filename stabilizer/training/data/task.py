@@ -196,7 +196,7 @@ class Prompts:
         if self.config.system_prompt and messages[0]["role"] != "system":
             messages = [{"role": "system", "content": self.config.system_prompt}, *messages]
         try:
-            return self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+            return str(self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
         except Exception as error:  # the template's own: "roles must alternate", "no system role", ...
             raise ValueError(f"{where}: the chat template refuses it: {error}") from None
 

@@ -28,10 +28,13 @@ class Reply(NamedTuple):
 class Environment(Protocol):
     """Something to call. A turn ends behind the first of the texts in `calls` and `ends`."""
 
-    calls: tuple[str, ...]
-    """Texts that end a turn and ask for a reply."""
-    ends: tuple[str, ...]
-    """Texts that end the episode, besides the model's own end token."""
+    @property
+    def calls(self) -> tuple[str, ...]:
+        """Texts that end a turn and ask for a reply."""
+
+    @property
+    def ends(self) -> tuple[str, ...]:
+        """Texts that end the episode, besides the model's own end token."""
 
     def respond(self, turns: Sequence[str]) -> list[Reply]:
         """The replies to turns that ended in one of `calls`, in order. Nothing is raised for what a turn says."""

@@ -156,5 +156,5 @@ def _order(heads: int, kv_heads: int, head_dim: int) -> Tensor:
 def _stack(*layers: nn.Linear) -> Linear:
     if len(layers) == 1:
         return Linear(layers[0].weight, layers[0].bias)
-    biases = [layer.bias for layer in layers if layer.bias is not None]
+    biases: list[Tensor] = [layer.bias for layer in layers if layer.bias is not None]
     return Linear(torch.cat([layer.weight for layer in layers]), torch.cat(biases) if biases else None)

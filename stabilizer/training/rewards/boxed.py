@@ -42,7 +42,7 @@ def has_math_verify() -> bool:
 def _equal(wanted: str, given: str) -> bool:
     from math_verify import parse, verify
 
-    return verify(parse(f"${wanted}$"), parse(f"${given}$"))
+    return bool(verify(parse(f"${wanted}$"), parse(f"${given}$")))
 
 
 def last_box(text: str) -> str | None:

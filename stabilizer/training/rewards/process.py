@@ -12,8 +12,9 @@ import sys
 import tempfile
 import threading
 import weakref
+from collections.abc import Callable
 from time import monotonic
-from typing import Any
+from typing import IO, Any
 
 from stabilizer.core.text import spoken
 from stabilizer.training.rewards import worker
@@ -51,7 +52,7 @@ class RewardProcess:
         self._told = False
         self._process: subprocess.Popen[bytes] | None = None
         self._log = tempfile.TemporaryFile("ab+")
-        self._end = lambda: None
+        self._end: Callable[[], object] = lambda: None
         self._calls = 0
 
     def start(self) -> dict[str, Any]:
@@ -66,14 +67,14 @@ class RewardProcess:
                 start_new_session=True,
                 bufsize=0,
             )
-            os.set_blocking(self._process.stdin.fileno(), False)
-            os.set_blocking(self._process.stdout.fileno(), False)
+            for pipe in _pipes(self._process):
+                os.set_blocking(pipe.fileno(), False)
             self._end = weakref.finalize(self, _end, self._process)
             slow = threading.Timer(SLOW_IMPORT_S, self._tell_slow_import)
             slow.daemon = True
             slow.start()
             try:
-                self._about = self._exchange(self._load, self._import_timeout_s, self._what)["about"]
+                self._about: dict[str, Any] = self._exchange(self._load, self._import_timeout_s, self._what)["about"]
             except CallFailed:
                 self.close()
                 raise
@@ -111,6 +112,11 @@ class RewardProcess:
         self._end()
         self._process = None
 
+    @property
+    def _running(self) -> subprocess.Popen[bytes]:
+        assert self._process is not None, "start() comes first"
+        return self._process
+
     def _exchange(self, request: dict[str, Any], timeout_s: float, importing: str = "") -> dict[str, Any]:
         deadline = monotonic() + timeout_s
         self._calls += 1
@@ -124,7 +130,7 @@ class RewardProcess:
             size = LENGTH.unpack(self._receive(LENGTH.size, deadline))[0]
             if size > MOST_BYTES:
                 raise ValueError
-            answer = json.loads(self._receive(size, deadline))
+            answer: dict[str, Any] = json.loads(self._receive(size, deadline))
             if answer["id"] != self._calls:
                 raise ValueError
         except TimeoutError:
@@ -149,13 +155,13 @@ class RewardProcess:
         return answer
 
     def _send(self, data: bytes, deadline: float) -> None:
-        file, left = self._process.stdin.fileno(), memoryview(data)
+        file, left = _pipes(self._running)[0].fileno(), memoryview(data)
         while left:
             _wait(file, select.POLLOUT, deadline)
             left = left[os.write(file, left[: 1 << 16]) :]
 
     def _receive(self, count: int, deadline: float) -> bytes:
-        file, data = self._process.stdout.fileno(), bytearray()
+        file, data = _pipes(self._running)[1].fileno(), bytearray()
         while len(data) < count:
             _wait(file, select.POLLIN, deadline)
             part = os.read(file, min(count - len(data), 1 << 20))
@@ -174,7 +180,7 @@ class RewardProcess:
     def _last_words(self) -> str:
         """How the process ended, and the last line it wrote about that."""
         try:
-            code = self._process.wait(1)
+            code = self._running.wait(1)
         except subprocess.TimeoutExpired:
             return "the process closed its connection"
         how = f"exit code {code}" if code >= 0 else signal.Signals(-code).name
@@ -200,6 +206,12 @@ def _wait(file: int, event: int, deadline: float) -> None:
         raise TimeoutError
 
 
+def _pipes(process: subprocess.Popen[bytes]) -> tuple[IO[bytes], IO[bytes]]:
+    """Its input and its output."""
+    assert process.stdin is not None and process.stdout is not None
+    return process.stdin, process.stdout
+
+
 def _kill(process: subprocess.Popen[bytes]) -> None:
     try:
         os.killpg(process.pid, signal.SIGKILL)
@@ -210,6 +222,6 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 
 def _end(process: subprocess.Popen[bytes]) -> None:
     _kill(process)
-    process.stdin.close()
-    process.stdout.close()
+    for pipe in _pipes(process):
+        pipe.close()
     process.wait()

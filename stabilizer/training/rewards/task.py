@@ -7,7 +7,6 @@ that name the column `episode` get everything.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -35,12 +34,8 @@ class RewardedTask(Task):
         self.name = problems.name
         self.size = problems.size
         self.columns = problems.columns
+        self.failures = self._runner.failures  # counts on while the run goes
         self.notes = (*problems.notes, *self._runner.notes)
-
-    @property
-    def failures(self) -> Counter[str]:
-        """Samples that lost their reward so far, by function and reason."""
-        return self._runner.failures
 
     def problem(self, index: int) -> Problem:
         return self._problems.problem(index)

@@ -106,10 +106,10 @@ def _as_list(values: Any, count: int) -> list[Any]:
     kind = type(values).__name__
     if isinstance(values, (str, bytes, dict)) or not hasattr(values, "__iter__"):
         raise NoList(f"it returned {kind}, not a list of {count} numbers")
-    values = list(values)
-    if len(values) != count:
-        raise NoList(f"it returned {len(values)} values for {count} completions")
-    return values
+    listed = list(values)
+    if len(listed) != count:
+        raise NoList(f"it returned {len(listed)} values for {count} completions")
+    return listed
 
 
 def _checked(value: Any) -> tuple[float | None, str]:
@@ -139,7 +139,7 @@ def described(error: BaseException) -> str:
 # --- loading --------------------------------------------------------------------------------------------------------
 
 
-def load(request: dict[str, Any]) -> Callable[..., Any]:
+def load(request: dict[str, Any]) -> Any:
     """The function a request names: of a file (its text comes along), built in, or an entry point."""
     sys.path[:] = request["path"]
     name = request["function"]

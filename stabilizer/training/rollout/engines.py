@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from stabilizer.training.model import Policy
@@ -34,7 +36,8 @@ def build_engine(config: RolloutConfig, policy: Policy) -> Engine:
     from stabilizer.training.rollout.vllm_engine import InProcessVllm
 
     model, settings = policy.model, config.vllm
-    plain = model.get_base_model() if hasattr(model, "get_base_model") else model
+    plain: Any = model
+    plain = plain.get_base_model() if hasattr(model, "get_base_model") else model
     server = InProcessVllm(plain.config, type(plain).__name__, settings)
     if config.max_completion >= server.max_length:
         raise ValueError(

@@ -85,7 +85,8 @@ def decode(tokenizer: PreTrainedTokenizerBase, ids_BT: Tensor, length_B: Tensor,
     kept_B = (length_B - ended_B.long()).tolist()
     rows = [row[:kept] for row, kept in zip(ids_BT.tolist(), kept_B, strict=True)]
     if getattr(type(tokenizer), "_decode", None) is TokenizersBackend._decode:  # the same, without its detours
-        return tokenizer.backend_tokenizer.decode_batch(rows, skip_special_tokens=False)
+        texts: list[str] = tokenizer.backend_tokenizer.decode_batch(rows, skip_special_tokens=False)
+        return texts
     return tokenizer.batch_decode(rows, skip_special_tokens=False, clean_up_tokenization_spaces=False)
 
 

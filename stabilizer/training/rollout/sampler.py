@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -92,7 +92,8 @@ class Sampler:
         """Nothing to release."""
 
     def _check(self, prompts: Sequence[Sequence[int]]) -> None:
-        vocabulary = self._model.get_input_embeddings().num_embeddings
+        embedding: Any = self._model.get_input_embeddings()
+        vocabulary = embedding.num_embeddings
         for ids in prompts:
             if not ids or max(ids) >= vocabulary:
                 what = f"token {max(ids)} of a model with {vocabulary}" if ids else "no token at all"
@@ -212,7 +213,7 @@ class ModelWriter:
         self._padded = not bool(prompt_mask_PL.all())
         self._mask = prompt_mask_PL
         self._position = position_ids(prompt_mask_PL)
-        self._cache = DynamicCache(config=model.config)
+        self._cache: Any = DynamicCache(config=model.config)
 
     def read(self, ids_PL: Tensor) -> Tensor:
         """Read the prompts; the logits of the next token on each of their `group_size` rows, (B, V)."""

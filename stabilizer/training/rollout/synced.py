@@ -17,10 +17,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from time import perf_counter
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+from transformers import PreTrainedModel
 
 from stabilizer.training.model import Policy, adapted_name
 from stabilizer.training.rollout.engine import Sampling
@@ -220,7 +221,7 @@ def probe_sequences(policy: Policy, count: int, length: int) -> list[list[int]]:
 
 
 @torch.no_grad()
-def learner_scores(model: nn.Module, sequences: Sequence[Sequence[int]]) -> Tensor:
+def learner_scores(model: PreTrainedModel, sequences: Sequence[Sequence[int]]) -> Tensor:
     """Log-probability of every token but the first, at temperature 1, as the learner sees it."""
     ids = torch.tensor(sequences, device=model.device)
     logp = torch.log_softmax(model(input_ids=ids[:, :-1], use_cache=False).logits.float(), dim=-1)
@@ -236,14 +237,14 @@ def disagreement(a: Tensor, b: Tensor) -> float:
     return difference.nan_to_num(nan=math.inf).mean().item()
 
 
-def checkpoint_weights(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+def checkpoint_weights(model: Any) -> Iterator[tuple[str, Tensor]]:
     """The weights under the names a checkpoint of the plain model has; what adapters (LoRA) add is added in.
 
     Adding makes a new tensor and leaves the model alone: merging and unmerging in place would round the base weights a
     little at every update.
     """
     model = model.get_base_model() if hasattr(model, "get_base_model") else model
-    adapted: dict[str, list[nn.Module]] = {}
+    adapted: dict[str, list[Any]] = {}
     for name, module in model.named_modules():
         if hasattr(module, "get_delta_weight") and not module.merged:
             adapted.setdefault(adapted_name(name, module), []).append(module)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from transformers import PreTrainedTokenizerBase
@@ -122,7 +122,7 @@ class _Stops:
         """Those that are one token, at which an engine can stop by itself."""
 
     def decode(self, ids: list[int]) -> str:
-        return self._tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        return str(self._tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
     def found(self, text: str) -> bool:
         return any(stop in text for stop in self._texts)
@@ -178,7 +178,7 @@ def _assemble(
     prompt_ids, prompt_mask = pad_left(prompts, pad, device)
     width = max(len(episode.ids) for episode in episodes)
 
-    def block(rows: list[list], filler: float) -> torch.Tensor:
+    def block(rows: list[list[Any]], filler: float) -> torch.Tensor:
         return torch.tensor([row + [filler] * (width - len(row)) for row in rows], device=device)
 
     mask_BT = block([e.chosen for e in episodes], False)

@@ -136,7 +136,7 @@ class InProcessVllm:
     def _run(self, prompts: Sequence[Sequence[int]], params: Any) -> list[Any]:
         # what was cached under other weights is wrong, and what was cached before a checkpoint is missing after it
         self._llm.reset_prefix_cache()
-        return self._llm.generate([{"prompt_token_ids": list(ids)} for ids in prompts], params, use_tqdm=False)
+        return list(self._llm.generate([{"prompt_token_ids": list(ids)} for ids in prompts], params, use_tqdm=False))
 
 
 def _import_vllm() -> Any:
@@ -191,7 +191,7 @@ def _weights_kept_in_place() -> Iterator[None]:
 
     repack = utils.dispatch_cpu_unquantized_gemm
 
-    def keep(layer: torch.nn.Module, remove_weight: bool) -> None:
+    def keep(layer: Any, remove_weight: bool) -> None:
         layer.cpu_linear = torch.nn.functional.linear
 
     utils.dispatch_cpu_unquantized_gemm = keep
