@@ -136,7 +136,7 @@ def _line(incident: Incident, run: str) -> html.Div:
             severity(incident.severity),
             dcc.Link(incident.id, href=_page_of(incident, run)),
             html.Span(f"since step {incident.onset:,}", className="quiet small"),
-            html.Span(incident.told, className="said", title=incident.told),
+            html.Span(incident.summary, className="said", title=incident.summary),
         ],
         className=f"card now-line {incident.severity}",
     )
@@ -193,7 +193,7 @@ def _incident(incident: Incident, run: str) -> html.Article:
                 ],
                 className="incident-head",
             ),
-            html.P(incident.told, className="summary"),
+            html.P(incident.summary, className="summary"),
             html.P(latest_words(incident), className="quiet small") if incident.latest else None,
             html.P(" · ".join(facts), className="quiet small"),
         ],

@@ -243,7 +243,7 @@ def _line(run: str, incident: Incident) -> html.Article:
                 ],
                 className="incident-head",
             ),
-            html.P(incident.told[:600], className="summary"),
+            html.P(incident.summary[:600], className="summary"),
             html.P(latest_words(incident)[:600], className="quiet small") if incident.latest else None,
             html.P(cause + more, className="quiet small"),
         ],
@@ -320,7 +320,7 @@ def _head(run: str, path: Path, page: IncidentDetails) -> html.Div:
                 ],
                 className="headline",
             ),
-            html.P(incident.told, className="summary lead"),
+            html.P(incident.summary, className="summary lead"),
             html.P(latest_words(incident), className="quiet") if incident.latest else None,
             html.Div(
                 [

@@ -164,7 +164,7 @@ def as_json(analysis: Analysis) -> dict[str, Any]:
                     "onset_step": incident.onset,
                     "cause": incident.cause,
                     "findings": list(dict.fromkeys(finding.id for finding in incident.findings)),
-                    "summary": incident.told,
+                    "summary": incident.summary,
                 }
                 for incident in analysis.incidents
             ],

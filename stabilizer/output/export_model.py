@@ -87,7 +87,7 @@ def model_card(analysis: Analysis, step: int) -> str:
         if before:
             measured.append(f"| `{name}` | {before[-1][1]:.4g} | {before[-1][0]} |")
     incidents = [
-        f"- incident {incident.number}, from step {incident.onset}: {plain(incident.told)}"
+        f"- incident {incident.number}, from step {incident.onset}: {plain(incident.summary)}"
         for incident in analysis.incidents
     ] or ["- none"]
     made = summary(analysis.run.actions)

@@ -26,7 +26,7 @@ class Incident:
     findings: tuple[Finding, ...]
     lead: Finding
     """The finding it is named after: the gravest of those it opened with."""
-    told: str
+    summary: str
     """The summary of that finding from when it last opened or got worse."""
     onset: int
     """When the first of it began."""
@@ -72,7 +72,7 @@ class Incident:
     @property
     def latest(self) -> str:
         """The present summary of the lead, where it differs."""
-        return "" if self.lead.summary == self.told else self.lead.summary
+        return "" if self.lead.summary == self.summary else self.lead.summary
 
     @property
     def severity(self) -> str:
@@ -92,7 +92,7 @@ class Incident:
     @property
     def headline(self) -> str:
         """What was reported when it opened or got worse, where none of its findings says the same by now."""
-        return "" if self.told in {finding.summary for finding in self.findings} else self.told
+        return "" if self.summary in {finding.summary for finding in self.findings} else self.summary
 
     @property
     def explained(self) -> Finding:
@@ -140,19 +140,19 @@ def _incident_of(lives: Sequence[Sequence[Finding]]) -> Incident:
     lead = max(with_it, key=lambda life: SEVERITIES.index(life[0].severity))
     every = [record for life in lives for record in life]
     return Incident(
-        first.incident, tuple(ranked), lead[-1], _told(lead),
+        first.incident, tuple(ranked), lead[-1], _summary_when_opened(lead),
         onset=min(record.onset_step for record in every), detected=min(record.detected_step for record in every),
     )  # fmt: skip
 
 
-def _told(life: Sequence[Finding]) -> str:
+def _summary_when_opened(life: Sequence[Finding]) -> str:
     """The summary of a finding when it last opened or got worse, from its records."""
-    told = life[0].summary
+    summary = life[0].summary
     for before, record in pairwise(life):
         worse = SEVERITIES.index(record.severity) > SEVERITIES.index(before.severity)
         if worse or (before.state == "resolved" and record.state != "resolved"):
-            told = record.summary
-    return told
+            summary = record.summary
+    return summary
 
 
 # --- trials -----------------------------------------------------------------------------------------------------------

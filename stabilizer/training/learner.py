@@ -60,7 +60,8 @@ class Batch:
     def rows(self, row_R: Tensor) -> Batch:
         """Some of the rows."""
         parts: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "rollouts"}
-        return Batch(self.rollouts.rows(row_R), **{k: v if v is None else v[row_R] for k, v in parts.items()})
+        chosen: dict[str, Any] = {name: part if part is None else part[row_R] for name, part in parts.items()}
+        return Batch(self.rollouts.rows(row_R), **chosen)
 
 
 class Outputs(NamedTuple):
@@ -73,12 +74,18 @@ class Outputs(NamedTuple):
 
     def detached(self) -> Outputs:
         """The same without gradients."""
-        return Outputs(*(None if value is None else value.detach() for value in self))
+        value_BT = None if self.value_BT is None else self.value_BT.detach()
+        return Outputs(self.logp_BT.detach(), self.entropy_BT.detach(), value_BT)
 
 
 def joined(parts: Sequence[Outputs]) -> Outputs:
     """The outputs of several passes as those of one."""
-    return Outputs(*(None if values[0] is None else torch.cat(values) for values in zip(*parts, strict=True)))
+    values = [part.value_BT for part in parts if part.value_BT is not None]
+    return Outputs(
+        torch.cat([part.logp_BT for part in parts]),
+        torch.cat([part.entropy_BT for part in parts]),
+        torch.cat(values) if values else None,
+    )
 
 
 class Learner:

@@ -167,8 +167,9 @@ def merged_state(model: PreTrainedModel) -> dict[str, torch.Tensor]:
 
     state = {n.replace(".base_layer", ""): t.clone() for n, t in model.state_dict().items() if ".lora_" not in n}
     layers: Iterable[tuple[str, Any]] = model.named_modules()
+    adapted: Any = BaseTunerLayer
     for name, layer in layers:
-        if isinstance(layer, BaseTunerLayer):
+        if isinstance(layer, adapted):
             for adapter in layer.active_adapters:
                 state[adapted_name(name, layer)] += layer.get_delta_weight(adapter)
     return state

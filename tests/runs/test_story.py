@@ -41,7 +41,7 @@ def test_a_title_stays_whatever_joins_the_incident() -> None:
         [JOINED, replace(JOINED, state="resolved"), replace(JOINED, severity="warn", detected_step=40, onset_step=9)],
     ):
         (after,) = incidents([FIRST, *later])
-        assert (after.lead.id, after.told) == (before.lead.id, before.told)
+        assert (after.lead.id, after.summary) == (before.lead.id, before.summary)
         assert after.onset == 5, "when the first of it began"
 
 
@@ -53,16 +53,16 @@ def test_of_findings_that_open_an_incident_together_the_gravest_gives_the_title(
 def test_the_numbers_of_a_headline_do_not_shrink_as_the_trouble_leaves_the_window() -> None:
     shrunk = replace(SPIKES, summary="one spike, up to 9.78, from 267", last_step=320)
     (found,) = incidents([SPIKES, shrunk])
-    assert (found.told, found.latest) == ("2 spikes, up to 70.9, from 263", "one spike, up to 9.78, from 267")
+    assert (found.summary, found.latest) == ("2 spikes, up to 70.9, from 263", "one spike, up to 9.78, from 267")
     (found,) = incidents([SPIKES, shrunk, replace(shrunk, state="resolved")])
-    assert found.told == "2 spikes, up to 70.9, from 263"
+    assert found.summary == "2 spikes, up to 70.9, from 263"
 
 
 def test_a_headline_is_told_anew_when_it_gets_worse_or_comes_back() -> None:
     worse = replace(SPIKES, severity="critical", summary="5 spikes")
-    assert incidents([SPIKES, worse])[0].told == "5 spikes"
+    assert incidents([SPIKES, worse])[0].summary == "5 spikes"
     back = replace(SPIKES, summary="another spike")
-    assert incidents([SPIKES, replace(SPIKES, state="resolved"), back])[0].told == "another spike"
+    assert incidents([SPIKES, replace(SPIKES, state="resolved"), back])[0].summary == "another spike"
 
 
 def failing(folder: Path) -> tuple[Path, str]:
@@ -99,11 +99,11 @@ def test_console_page_and_diagnose_give_the_same_title_and_numbers(tmp_path: Pat
     assert found.keys() == {incident.number for incident in shown}
     for incident in shown:
         same = found[incident.number]
-        assert (incident.id, incident.told, incident.onset) == (same.lead.id, same.told, same.onset)
-        assert f"incident {incident.number} · " in console and incident.id in console and incident.told in console
+        assert (incident.id, incident.summary, incident.onset) == (same.lead.id, same.summary, same.onset)
+        assert f"incident {incident.number} · " in console and incident.id in console and incident.summary in console
     out = io.StringIO()
     show(analysis, Console(file=out, width=400, highlight=False))
-    assert all(incident.id in out.getvalue() and incident.told in out.getvalue() for incident in shown)
+    assert all(incident.id in out.getvalue() and incident.summary in out.getvalue() for incident in shown)
 
 
 def test_an_imported_run_has_the_numbers_that_diagnose_gives_of_its_log(tmp_path: Path) -> None:

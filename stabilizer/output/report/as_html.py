@@ -80,7 +80,7 @@ def _header(analysis: Analysis) -> str:
         way = f" <span class=muted>There was a {safe(WORDS[analysis.worst])} incident on the way.</span>"
     lead = "".join(
         f"<li><a href='#incident-{i.number}'><span class='{_tone(i.severity)}'>{ICONS[i.severity]}</span> "
-        f"step {i.onset:,}</a> {safe(i.told)}</li>"
+        f"step {i.onset:,}</a> {safe(i.summary)}</li>"
         for i in analysis.incidents
     )
     words = {
@@ -153,7 +153,7 @@ def _case(case: Case | None, analysis: Analysis) -> str:
         name = case.checked.config.parsed.path.name
         table = _table(("", "rule", "setting", "what", "set instead"), found)
         parts.append(f"<h3>What preflight says of its configuration, {safe(name)}</h3>{table}")
-    linked = "".join(f"<p><a href='#incident-{i.number}'>{safe(i.told)}</a></p>" for i in analysis.incidents)
+    linked = "".join(f"<p><a href='#incident-{i.number}'>{safe(i.summary)}</a></p>" for i in analysis.incidents)
     parts += [f"<h3>Diagnosis of the run made small</h3>{linked}" if linked else ""]
     parts += [_told("What was changed", case.changed), _told("What happened", case.happened)]
     for place, trial in enumerate(case.trials):

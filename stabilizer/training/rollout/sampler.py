@@ -245,7 +245,8 @@ class ModelWriter:
             use_cache=True,
             logits_to_keep=1,
         )
-        return out.logits[:, -1]
+        logits: Tensor = out.logits
+        return logits[:, -1]
 
 
 def _keeps_a_cache(model: nn.Module) -> bool:
