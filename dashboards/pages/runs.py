@@ -199,11 +199,11 @@ def register(app: Dash, runs: Runs) -> None:
         scheme: Any,
     ) -> dict[str, Any]:
         before = ListSettings.from_query(_texts(known))
-        told = {**before.as_query(), "q": find, "state": _joined(states), "verdict": _joined(verdicts), "group": group}
-        asked = ListSettings.from_query(_texts(told))
+        entered = {"q": find, "state": _joined(states), "verdict": _joined(verdicts), "group": group}
+        asked = ListSettings.from_query(_texts({**before.as_query(), **entered}))
         if asked.group != before.group:
             asked = replace(asked, open=())
-        chosen = tuple(id for id in picked if isinstance(id, str))[:MAX_PICKED] if isinstance(picked, list) else ()
+        chosen = _chosen(picked)
         if ctx.triggered_id == "runs-click" and isinstance(click, dict):
             asked, chosen = _clicked(asked, chosen, str(click.get("what")), str(click.get("value")))
         found = run_list(runs.lines(), asked, runs.clock())
@@ -233,6 +233,11 @@ def register(app: Dash, runs: Runs) -> None:
             "seen": now,
             "picked": list(chosen),
         }
+
+
+def _chosen(picked: Any) -> tuple[str, ...]:
+    """The runs that are picked for a comparison, as far as the browser's answer can be read."""
+    return tuple(id for id in picked if isinstance(id, str))[:MAX_PICKED] if isinstance(picked, list) else ()
 
 
 def _clicked(

@@ -57,25 +57,29 @@ def how(
     """
     spelling = spelling_of(trainer)
     keyed = [(spelling.keys[knob], *values) for knob, values in advice.change.items() if knob in spelling.keys]
-    lines = [
-        _line(spelling, key, before, after, config, highest, rate) for key, before, after in keyed if after is not None
-    ]
-    relative = not rate and any(key.scales for key, _, after in keyed if after is not None)
+    turned = [(key, before, after) for key, before, after in keyed if after is not None]
+    lines = [_line(spelling, key, before, after, config, highest, rate) for key, before, after in turned]
+    relative = not rate and any(key.scales for key, *_ in turned)
     if advice.id in spelling.procedures and (not lines or advice.id in _BESIDE):
         lines.insert(0, spelling.procedure(advice.id, config, onset))
         relative = relative or spelling.is_relative(advice.id)
     reasons = list(dict.fromkeys(key.why_restart for key, *_ in keyed))
-    by_hand = "" if advice.change else advice.how
+    manually = "" if advice.change else advice.how
     if lines:
-        text = "; ".join(lines)
-        text = f"{by_hand}. In {spelling.title}: {text}" if by_hand and spelling is not UNKNOWN else text
-        if relative and not config:
-            text += "; --config FILE gives the numbers"
+        text = _with_lines(spelling, manually, lines, hint=relative and not config)
     elif advice.change or of_settings:
-        text, reasons = _without(spelling, advice, by_hand), ["code is loaded at the start"]
+        text, reasons = _without(spelling, advice, manually), ["code is loaded at the start"]
     else:
-        text = by_hand
+        text = manually
     return f"{text}; {restart or 'needs a restart because ' + ' and '.join(reasons or [spelling.why_restart])}"
+
+
+def _with_lines(spelling: Spelling, manually: str, lines: Sequence[str], *, hint: bool) -> str:
+    """The lines to type after what a person does besides; `hint` says that a configuration would give the numbers."""
+    text = "; ".join(lines)
+    if manually and spelling is not UNKNOWN:
+        text = f"{manually}. In {spelling.title}: {text}"
+    return text + ("; --config FILE gives the numbers" if hint else "")
 
 
 def _without(spelling: Spelling, advice: RemedyAdvice, by_hand: str) -> str:
