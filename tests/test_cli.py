@@ -266,11 +266,11 @@ def test_the_command_line_says_what_an_approval_would_cost(tmp_path, capsys) -> 
     run = str(tmp_path / "run")
     assert main(["fix", run, "list"]) == 0
     listed = " ".join(capsys.readouterr().out.split())
-    assert "Cost of approval: 25 steps would be thrown away" in listed and "reward/mean: 0.355 now, 0.105" in listed
+    assert "Cost of approval: 25 steps would be discarded" in listed and "reward/mean: 0.355 now, 0.105" in listed
     assert main(["fix", run, "list", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)[0]["cost"][0].startswith("25 steps")
     assert main(["fix", run, "approve", "a1"]) == 0
-    assert "25 steps would be thrown away" in capsys.readouterr().out
+    assert "25 steps would be discarded" in capsys.readouterr().out
     writer.action(Action("a1", "expired", "roll-back", 41, safety="hard", text="the incident is over"))
     assert main(["fix", run, "approve", "a1"]) == 2
     assert "a1 has expired, at step 41: the incident is over" in capsys.readouterr().err

@@ -1,1 +1,1 @@
-"""Applying remedies to a live run: which fix, its trial, its judgement, and the limits on all of it."""
+"""Applies remedies to a live run: the choice of a fix, its trial, its judgement and their limits."""

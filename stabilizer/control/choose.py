@@ -1,4 +1,4 @@
-"""Which fix comes next for an incident, if any: a pure function of the situation."""
+"""Chooses the next fix for an incident, if any: a pure function of the situation."""
 
 from __future__ import annotations
 
@@ -15,42 +15,43 @@ from stabilizer.remedies.situation import OUTSIDE, Situation
 from stabilizer.remedies.urgency import DIVERGENCE, rank
 
 SUGGESTIONS = 3
-"""Proposals for one incident where nothing is carried out: more would be a list and no advice."""
+"""Most proposals for one incident in a mode that applies nothing; a longer list would not be useful advice."""
 LIKELY = 0.5
-"""Confidence of a cause from which it is more likely than not."""
+"""Confidence from which a cause is more likely than not."""
 
 
 @dataclass(frozen=True)
 class Proposal:
-    """A fix for an incident, and what is to be done with it."""
+    """A fix for an incident, and how to handle it."""
 
     remedy: Remedy
     change: Change
     onset: int
     handling: Literal["suggest", "ask", "apply"]
-    """`suggest`: write it down and go on to the next. `ask`: wait for a person. `apply`: make it, if it is allowed."""
+    """`suggest`: record it and continue with the next. `ask`: wait for a person. `apply`: make the change, if it is
+    allowed."""
     withheld: str = ""
-    """Why an automatic mode only suggests it; empty where it does not, or the mode never applies such a fix."""
+    """Why an automatic mode only suggests it; empty if it applies it, or never applies such a fix."""
 
 
 def choose(now: Situation) -> Proposal | Refusal:
-    """The first remedy that fits a situation and was not tried for it, or why there is none."""
+    """The first untried remedy that fits a situation, or why there is none."""
     if not now.members:
-        return Refusal("no-need", "nothing of the incident calls for a fix")
+        return Refusal("no-need", "no finding of the incident needs a fix")
     if why := _left_alone(now):
         return Refusal("limit", why)
     remedies = candidates(now)
     spare = now.mode == "auto-full" and now.memory.failures[now.incident] and not now.critical
     if spare and any(remedy.rollback for remedy in remedies):
-        return Refusal("limit", "the last trial is kept for going back, should it come to damage")
+        return Refusal("limit", "the last trial is reserved for a rollback, in case of damage")
     for remedy in remedies:
         if found := _fitting(remedy, now):
             return found
-    return Refusal("outdated", "no remedy fits that was not tried")
+    return Refusal("outdated", "no untried remedy fits")
 
 
 def _fitting(remedy: Remedy, now: Situation) -> Proposal | None:
-    """The proposal of a remedy; None where it was tried, objects, or can't help this run."""
+    """The proposal of a remedy; None if it was tried, objects or can't help this run."""
     if (now.tried(remedy.id) and remedy.id != now.asked) or remedy.objection(now):
         return None
     onset = remedy.onset(now)
@@ -59,7 +60,7 @@ def _fitting(remedy: Remedy, now: Situation) -> Proposal | None:
 
 
 def _left_alone(now: Situation) -> str:
-    """Why nothing is begun for the incident for now, whatever would fit it."""
+    """Why no fix is started for the incident for now, even if one fits."""
     if now.mode == "suggest" and sum(incident == now.incident for incident, _ in now.memory.proposed) >= SUGGESTIONS:
         return f"{SUGGESTIONS} fixes were suggested"
     if now.memory.failures[now.incident] >= MAX_FAILURES:
@@ -67,22 +68,22 @@ def _left_alone(now: Situation) -> str:
     if now.critical:
         return ""
     if resting(now.memory, now.view.step):
-        return "a trial ended a moment ago"
+        return "a trial ended too recently"
     return quiet_hours(now.view) if now.acts else ""
 
 
 def candidates(now: Situation) -> list[Remedy]:
-    """Remedies in the order of trying; damage done by a divergence is undone first, by going back.
+    """Remedies in the order of trying; damage from a divergence needs a rollback first.
 
-    Trouble outside of the trainer that shows in nothing that the policy does is not in its weights.
+    A fault outside of the trainer that has no effect on the policy's behaviour is not in its weights.
     """
     answers, returning = fitting(now.cause.id, now.view), returns(now)
     remedies = [RESTORE, *answers]
     if ROLL_BACK not in remedies and (_damaged(now, answers, returning) or now.turns(now.onset)):
-        remedies.append(ROLL_BACK)  # whatever did it
+        remedies.append(ROLL_BACK)  # whatever the cause
     contained = now.cause.id == "undetermined" or now.cause.id in ROLL_BACK.answers
     if _diverged(now) and contained and LOWER_LR not in remedies:
-        remedies.append(LOWER_LR)  # where there is no going back, smaller steps contain it
+        remedies.append(LOWER_LR)  # without a checkpoint to return to, smaller steps limit the damage
     first = now.mode == "auto-full" and returning
     return sorted(remedies, key=lambda remedy: not remedy.rollback) if first else remedies
 
@@ -92,7 +93,7 @@ def _diverged(now: Situation) -> bool:
 
 
 def _damaged(now: Situation, answers: list[Remedy], returning: bool) -> bool:
-    """Whether weights were damaged in a way that none of the cause's own remedies mends."""
+    """Whether the weights are damaged in a way that no remedy of the cause repairs."""
     outside, diverged = now.cause.id in OUTSIDE, _diverged(now)
     if not diverged and (outside or not returning):
         return False
@@ -101,19 +102,19 @@ def _damaged(now: Situation, answers: list[Remedy], returning: bool) -> bool:
 
 
 def _may_mend(remedy: Remedy, cause: Cause) -> bool:
-    """Whether a fix that no person has to make could reach what was damaged."""
+    """Whether a fix without a person could repair the damage."""
     by_itself = remedy.safety != "advice" and not remedy.asks and not left_to_people(remedy, cause)
     return by_itself and not remedy.harmless
 
 
 def change_of(remedy: Remedy, now: Situation, onset: int) -> Change | None:
-    """What a remedy would change as the knobs are now; None where it can't help this run."""
+    """The change of a remedy with the current knobs; None if it can't help this run."""
     change = remedy.given(now.cause.id, now.knobs, now.view, onset, now.memory.courses)
     return None if change is None or any(knob not in now.knobs for knob in change) else change
 
 
 def proposal(remedy: Remedy, change: Change, onset: int, now: Situation) -> Proposal:
-    """What the mode allows to be done with a remedy that fits."""
+    """How the mode handles a remedy that fits."""
     withheld = left_to_people(remedy, now.cause) if now.acts and not now.puts_back(change, onset) else ""
     if remedy.safety == "advice" or withheld:
         return Proposal(remedy, change, onset, "suggest", withheld)
@@ -124,19 +125,19 @@ def proposal(remedy: Remedy, change: Change, onset: int, now: Situation) -> Prop
 
 
 def left_to_people(remedy: Remedy, cause: Cause) -> str:
-    """Why a soft fix is proposed and not applied automatically, whatever the mode; empty where it may be.
+    """Why a soft fix is proposed and not applied automatically, whatever the mode; empty if it may be applied.
 
-    Turning a knob against a trouble that lies elsewhere is a guess, and every guess has a price: two runs that differ
-    in anything end apart, so that about half of the fixes that do not help do harm. Slowing learning costs more, so it
-    needs more than the likeliest of many causes. A fix that touches neither weights nor data is free, and a fix that
-    makes harmless what it can't remove is meant for such causes.
+    A change of a knob against a fault elsewhere is a guess, and guesses cost accuracy: any change makes a run diverge
+    from its former path, so about half of the fixes that do not help do damage. Slower learning costs more, so it needs
+    a cause that is more likely than not. A fix that changes neither weights nor data is free. A fix that makes a fault
+    harmless without removing it is intended for such causes.
     """
     if remedy.safety != "soft" or remedy.harmless:
         return ""
     if cause.id not in remedy.answers:
-        return f"it contains the effects of {cause.id} and does not remove it"
+        return f"it limits the effects of {cause.id} but does not remove it"
     if cause.id in OUTSIDE and not remedy.outlived(cause.id):
         return f"{cause.id} lies outside of the trainer"
     if remedy.slows and cause.confidence < LIKELY:
-        return f"it slows learning, and the cause is {cause.id} by {cause.confidence:.0%} only"
+        return f"it slows learning, and {cause.id} is the cause with only {cause.confidence:.0%} confidence"
     return ""

@@ -1,4 +1,4 @@
-"""What the parts of the remedy engine share: the run, its watch, and the journal with what it adds up to."""
+"""Shared state of the remedy engine: the run, its watch, the journal and its fold."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from stabilizer.runs.journal import Memory, by_remedies, fold, newest
 
 
 class Ledger:
-    """The journal of remedies' actions and its fold, which is made again whenever an entry is written."""
+    """The journal of remedies' actions and its fold, which is updated with every entry."""
 
     def __init__(self, host: Host, earlier: Iterable[Action]):
         self._host = host
@@ -53,7 +53,7 @@ class Ledger:
         return newest(self._entries)
 
     def next_id(self) -> str:
-        """A name for the next action."""
+        """The name of the next action."""
         return f"a{self.memory.numbered + 1}"
 
 
@@ -67,11 +67,12 @@ class Context:
     host: Host
     ledger: Ledger
     fork_steps: int = 0
-    """Steps for which a fix is tried on a copy of the run, beside one without it, before it is applied; 0: none."""
+    """Steps for which a fix is tried on a copy of the run, next to a copy without it, before it is applied; 0 for no
+    copies."""
 
     @property
     def memory(self) -> Memory:
-        """What was tried so far."""
+        """The trials so far."""
         return self.ledger.memory
 
     @property
@@ -80,7 +81,8 @@ class Context:
         return self.mode in ("auto-safe", "auto-full")
 
     def members(self, number: int) -> tuple[Finding, ...]:
-        """Unresolved findings of an incident that call for something, not those a fix explained or made harmless."""
+        """Unresolved findings of an incident that need a remedy, without those that a fix explained or made
+        harmless."""
         memory = self.memory
         return tuple(
             f
@@ -92,7 +94,7 @@ class Context:
         )
 
     def situation(self, number: int, view: RunView, *, cause: Cause | None = None, asked: str = "") -> Situation:
-        """An incident as a value, with its likeliest cause unless another is given."""
+        """An incident as a value, with its most likely cause unless another is given."""
         incident = self.watch.incident(number)
         likeliest = incident.causes[0] if incident.causes else Cause("undetermined", 0.0, "")
         return Situation(
@@ -114,14 +116,14 @@ class Context:
 
 
 def follows_restoring(memory: Memory, finding: Finding) -> bool:
-    """Whether a reward stepped because a setting was put back, which changes its level and is no loss."""
+    """Whether a reward changed because a setting was restored, which changes its level and is no loss."""
     near = memory.restored is not None and abs(finding.onset_step - memory.restored) <= SETTLE
     return near and finding.id.startswith("reward/")
 
 
 def reward_is_back(memory: Memory, finding: Finding) -> bool:
-    """Whether a finding is of a reward that failed and has come back since.
+    """Whether a finding is about a reward that failed and has recovered since.
 
-    It stays open until it has been quiet for long enough; the reward that is back tells whether the policy took harm.
+    It stays open until it has been quiet for long enough. The recovered reward shows whether the policy was damaged.
     """
     return finding.id.startswith("reward/") and finding.onset_step < memory.came.get(finding.incident, 0)

@@ -1,4 +1,4 @@
-"""What approving a proposal would cost the run now, in sentences for the terminal and the dashboard."""
+"""The cost of approving a proposal now, in sentences for the terminal and the dashboard."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from stabilizer.detectors.evidence.progress import progress
 from stabilizer.runs.history import RunView
 
 _NOTHING = ("", "none beside a snapshot")
-"""What the journal says where there is no cost; the words are those of journals before version 0.2."""
+"""Values in the journal that mean no cost; the second is from journals before version 0.2."""
 
 
 def cost(proposed: Action, view: RunView | None, step: int) -> tuple[str, ...]:
-    """Sentences on what is lost if `proposed` is applied after `step`; empty if no loss is known.
+    """Sentences about the loss if `proposed` is applied after `step`; empty if no loss is known.
 
-    `view` is None while the numbers of the run are not read yet. Then only the steps are counted.
+    `view` is None while the metrics of the run are not loaded yet. Then only the steps are counted.
     """
     hypothesis = proposed.data.get("hypothesis")
     hypothesis = hypothesis if isinstance(hypothesis, Mapping) else {}
@@ -28,7 +28,7 @@ def cost(proposed: Action, view: RunView | None, step: int) -> tuple[str, ...]:
         known = isinstance(words, str) and words not in _NOTHING
         return (f"It costs {words}.",) if known else ()
     lost = max(0, step - back)
-    said = [f"{lost:,} step{'s' * (lost != 1)} would be thrown away: the run is at step {step:,}."]
+    said = [f"{lost:,} step{'s' * (lost != 1)} would be discarded: the run is at step {step:,}."]
     if view is not None:
         said += [text for name in _compared(view) if (text := _then_and_now(view, name, back))]
     probe = proposed.data.get("probe")
@@ -48,7 +48,7 @@ def _then_and_now(view: RunView, name: str, back: int) -> str:
     series, rows = view.series(name).finite(), 1 if name == HELD_OUT else BEFORE
     until = series.between(0, back).last(rows).values
     if not len(until) and name != HELD_OUT:
-        until = series.values[:rows]  # back to the very start: use its first rows
+        until = series.values[:rows]  # a rollback to the very start: use its first rows
     now = series.last(rows).values
     if not len(until) or not len(now):
         return ""
@@ -58,7 +58,7 @@ def _then_and_now(view: RunView, name: str, back: int) -> str:
 
 
 def _equal_prompts(probe: Mapping[str, Any], step: int) -> str:
-    """The rewards of both weights on the same prompts, measured when the fix was proposed."""
+    """The rewards of both sets of weights on the same prompts, measured when the fix was proposed."""
     gain, error = (_number(probe.get(name)) for name in ("reward_gain", "reward_gain_error"))
     if gain is None:
         return ""

@@ -1,9 +1,9 @@
-"""The remedy side of one run: at every step, judge the running trial, answer people, or choose what to try next.
+"""The remedies of one run: at every step, judge the running trial, handle requests or choose the next fix.
 
     incident -> Situation -> choose(situation) -> Proposal | Refusal -> plan -> Executor -> journal -> fold -> memory
 
-One trial runs at a time. Two failed trials of one incident end its automatic handling: then a person is asked. What was
-tried and what it cost is the fold of the journal, so a restart knows what a live run knows.
+One trial runs at a time. Two failed trials of one incident end its automatic handling; then a person is asked. The
+trials and their cost are the fold of the journal, so a restart has the same memory as a live run.
 """
 
 from __future__ import annotations
@@ -51,21 +51,21 @@ class RemedyEngine:
 
     @property
     def mode(self) -> Mode:
-        """How much is done without asking."""
+        """Which fixes are applied without asking."""
         return self.context.mode
 
     @property
     def trial(self) -> Trial | None:
-        """The trial that is under way."""
+        """The running trial."""
         return self.executor.trial
 
     @property
     def memory(self) -> Memory:
-        """What was tried so far and what it cost."""
+        """The trials so far and their cost."""
         return self.context.memory
 
     def tick(self, view: RunView, requests: Iterable[Request] = ()) -> None:
-        """Judge the running trial, answer requests, and see whether something should be tried."""
+        """Judge the running trial, handle requests and start a fix if one is needed."""
         for request in requests:
             self._answer(request, view)
         if self.mode == "off":
@@ -86,7 +86,7 @@ class RemedyEngine:
     # --- choosing ---------------------------------------------------------------------------------------------------
 
     def _serve(self, number: int, view: RunView) -> None:
-        """Apply or propose the first fix that fits an incident; one open proposal at a time."""
+        """Apply or propose the first fix that fits an incident; only one proposal is open at a time."""
         if not self.context.watch.incident(number).causes:
             return
         asked = self.questions.about(number)
@@ -101,7 +101,7 @@ class RemedyEngine:
                 return
 
     def _replaced(self, asked: Question, found: Proposal | Refusal, now: Situation) -> bool:
-        """Take a proposal back if something else should be done by now, or nothing. Advice replaces nothing."""
+        """Withdraw a proposal if another fix or none is needed by now. Advice replaces no proposal."""
         if isinstance(found, Refusal):
             if found.reason == "outdated":
                 self.questions.withdraw(asked, now)
@@ -112,11 +112,11 @@ class RemedyEngine:
         return True
 
     def carry_out(self, found: Proposal, now: Situation) -> bool:
-        """Propose a fix and, where the mode allows, apply it. True when nothing else should be considered now."""
+        """Propose a fix and, if the mode allows, apply it. True if no other fix should be considered now."""
         view, step = now.view, now.view.step
         trial = plan(self._ledger.next_id(), found.remedy, found.change, now, found.onset)
         asks = found.handling == "ask"
-        why = wins_nothing(trial, self.context, view) if asks else None  # a person sees what it would win
+        why = wins_nothing(trial, self.context, view) if asks else None  # a person sees the measured gain
         evidence = trial.evidence() if asks and not why else {}
         self._ledger.record(trial, "proposed", step, _promise(trial, found), hypothesis=trial.hypothesis(), **evidence)
         if found.handling == "apply":
@@ -138,7 +138,7 @@ class RemedyEngine:
     # --- people -----------------------------------------------------------------------------------------------------
 
     def _answer(self, request: Request, view: RunView) -> None:
-        """Do what a person asked of a proposal, of the running trial or of a kept change."""
+        """Carry out a person's request for a proposal, the running trial or a kept change."""
         action, by = request.action, request.by
         if request.kind == "approve" and self.questions.approve(action, by):
             return
@@ -148,7 +148,7 @@ class RemedyEngine:
             self.executor.undo_for(action, by, view)
         elif request.kind in ("approve", "reject", "revert"):
             kept = action in self.memory.kept
-            why = "its knob was turned again since; undo that first" if kept else f"nothing to {request.kind}"
+            why = "its knob was changed again since; undo that first" if kept else f"nothing to {request.kind}"
             text = f"request to {request.kind} {action or '(nothing)'} by {by}: {why}"
             self.context.host.declare(view.step, "note", text)
 
@@ -157,7 +157,7 @@ class RemedyEngine:
         return running or self.executor.is_on_top(action)
 
     def _apply_approved(self, view: RunView) -> bool:
-        """Apply what a person approved, with the knobs and checkpoints as they are now."""
+        """Apply an approved fix with the current knobs and checkpoints."""
         question = self.questions.approved()
         if question is None:
             return False
@@ -182,6 +182,6 @@ class RemedyEngine:
 
 
 def _promise(trial: Trial, found: Proposal) -> str:
-    """What a proposal says in the journal."""
+    """The text of a proposal in the journal."""
     text = f"{trial.remedy.why}; expected within {trial.window} steps: {trial.remedy.expects}"
-    return f"{text}; not made by itself: {found.withheld}" if found.withheld else text
+    return f"{text}; not applied automatically: {found.withheld}" if found.withheld else text

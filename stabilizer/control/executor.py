@@ -1,10 +1,10 @@
-"""Carries out one trial at a time: snapshot, change, judgement, and keeping it or putting everything back.
+"""Carries out one trial at a time: snapshot, change and judgement; then the change is kept or undone.
 
 The state of a trial is its newest entry in the journal:
 
     proposed  ->  approved (a snapshot was made)  ->  applied  ->  verified (kept) | reverted (undone)
 
-or `rejected`, `expired` or `failed` where it was not begun. A restart reads the same entries (`recover`).
+or `rejected`, `expired` or `failed` if it was not started. A restart reads the same entries (`recover`).
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from stabilizer.runs.journal import BY_HAND
 
 CUT_OFF: Mapping[JournalEntry, tuple[JournalEntry, str]] = {
     "applied": ("reverted", "the run was interrupted during the trial, so the change was undone"),
-    "approved": ("failed", "the run was interrupted while it was made, so it was undone"),
+    "approved": ("failed", "the run was interrupted while the change was made, so it was undone"),
     "proposed": ("expired", "the run was restarted; it will be proposed again if the need remains"),
 }
-"""Newest entry of an action when a run was cut off -> the entry that closes it, and why."""
+"""Newest entry of an action when a run was interrupted -> the entry that closes it, and why."""
 
 
 class Executor:
-    """The trial of one run that is under way, if any, and the changes that were kept."""
+    """The running trial of one run, if any, and the changes that were kept."""
 
     def __init__(self, context: Context):
         self._context = context
@@ -51,12 +51,12 @@ class Executor:
     # --- beginning --------------------------------------------------------------------------------------------------
 
     def apply(self, trial: Trial, view: RunView) -> bool:
-        """Snapshot, try on a copy where that is wanted, change. False when the copy speaks for something else."""
+        """Make a snapshot, try the fix on a copy if requested, and change the run. False if the copy shows no gain."""
         try:
             trial.snapshot = self._controls.snapshot()
         except OSError as error:
             return self._give_up(trial, view, f"no snapshot could be made, so nothing was changed: {error}")
-        ways = self._ways_back(trial)  # read again: saving the snapshot may have thinned out older states
+        ways = self._ways_back(trial)  # read again: saving the snapshot may have deleted older states
         if trial.remedy.rollback and not ways:
             return self._give_up(trial, view, f"no checkpoint is older than the onset at step {trial.onset}")
         if why := tried_on_a_copy(trial, self._context, view):
@@ -67,7 +67,7 @@ class Executor:
         self._ledger.record(trial, "approved", view.step, words, **data)
         try:
             self._change(trial, ways, view)
-        except Exception as error:  # half a change is no change: back to the snapshot, and say so
+        except Exception as error:  # undo a partial change: return to the snapshot and report it
             self._undo(trial.change)
             self._controls.restore(trial.snapshot, vary_data=False)
             text = f"could not be applied: {type(error).__name__}: {error}"
@@ -80,7 +80,7 @@ class Executor:
         text = " and ".join(filter(None, (where, trial.words)))
         self._ledger.record(trial, "applied", view.step, text, **_applied(trial, view))
         if not trial.remedy.horizon:
-            self._keep(trial, view, "there is nothing to wait for")
+            self._keep(trial, view, "its window has no steps")
         return True
 
     def _give_up(self, trial: Trial, view: RunView, text: str) -> bool:
@@ -88,7 +88,7 @@ class Executor:
         return True
 
     def _ways_back(self, trial: Trial) -> list[Checkpoint]:
-        """States a trial may begin from, best first; none for one that begins where the run is."""
+        """States a trial may start from, best first; empty if it starts from the current state."""
         if trial.returns:
             return [trial.returns]
         found = self._controls.checkpoints() if trial.remedy.rollback else []
@@ -97,7 +97,7 @@ class Executor:
     def _change(self, trial: Trial, ways: list[Checkpoint], view: RunView) -> None:
         for knob, (_, after) in trial.change.items():
             to = trial.course[knob][0] if knob in trial.course else after
-            assert to is not None, f"{trial.remedy.id} turns {knob} to nothing"
+            assert to is not None, f"{trial.remedy.id} sets {knob} to no value"
             self._controls.set(knob, to)
         words = f"{trial.remedy.id}: {trial.words}"
         if ways:
@@ -108,7 +108,7 @@ class Executor:
         self._give_orders(trial)
 
     def _roll_back(self, trial: Trial, ways: list[Checkpoint], text: str) -> Checkpoint:
-        """Return to the first state that is sound; damage shows in loading, before anything is touched."""
+        """Return to the first intact state; damage is detected while loading, before any change."""
         data: dict[str, Any] = {"action": trial.action, "incident": trial.incident, "origin": "remedy"}
         data["vary_data"] = not trial.replays
         for way in ways[:-1]:
@@ -121,9 +121,9 @@ class Executor:
         return ways[-1]
 
     def _declare(self, trial: Trial, view: RunView, words: str) -> None:
-        """Declare a change. One that touches neither weights nor data is a note.
+        """Declare a change. A change that affects neither weights nor data is a note.
 
-        Numbers before and after such a change can be compared, so detectors go on from what they know.
+        Metrics before and after such a change can be compared, so detectors keep their baselines.
         """
         data: dict[str, Any] = {"action": trial.action, "incident": trial.incident, "origin": "remedy"}
         kind = "intervention"
@@ -145,10 +145,10 @@ class Executor:
     # --- following --------------------------------------------------------------------------------------------------
 
     def follow(self, trial: Trial, view: RunView) -> None:
-        """One more step of the trial that is under way."""
+        """One more step of the running trial."""
         if overtaken(trial, self._context.situation(trial.incident, view)):
             self.trial = None
-            text = "an undeclared change of a setting came to light; undoing that comes first"
+            text = "an undeclared change of a setting was found; it must be undone first"
             self._revert(trial, view, text, "overtaken")
             return
         found = advance(trial, self._context.watch, view)
@@ -169,7 +169,7 @@ class Executor:
         return self._context.acts and holds_back(trial) and not needed
 
     def _go_on(self, trial: Trial) -> None:
-        """The next step of what does not happen at once; a knob that somebody turned meanwhile is theirs."""
+        """The next step of gradual changes. If somebody changed a knob meanwhile, it is left alone."""
         for knob, values in trial.course.items():
             last = values[min(trial.ticks - 1, len(values) - 1)]
             if trial.ticks < len(values) and self._controls.get(knob) == last:
@@ -178,8 +178,8 @@ class Executor:
             self._give_orders(trial)
 
     def _go_further(self, more: FollowUp, after: Trial, view: RunView) -> bool:
-        """Begin the trial that follows another one; False where it was not begun."""
-        for knob, value in more.now.knobs.items():  # the other one may not have arrived where it was going
+        """Start the trial that follows another one; False if it was not started."""
+        for knob, value in more.now.knobs.items():  # the first trial may not have reached its final values
             if self._controls.get(knob) != value:
                 self._controls.set(knob, value)
         trial = plan(self._ledger.next_id(), more.remedy, more.change, more.now, more.onset, margin=more.margin)
@@ -193,7 +193,7 @@ class Executor:
         return self.trial is trial
 
     def hold_rates(self, view: RunView) -> None:
-        """Let each knob that keeps a rate follow a schedule that ran away; the change it belongs to follows too."""
+        """Adjust each knob that keeps a rate to a runaway schedule, and update the change it belongs to."""
         for moved in self._held.follow(view):
             if self.trial and self.trial.action == moved.action:
                 self.trial.change = self.trial.change | {LR: moved.turn}
@@ -219,33 +219,33 @@ class Executor:
             self._go_further(more, trial, view)
 
     def _made_harmless(self, trial: Trial) -> list[str]:
-        """Findings that go on under a fix which does not remove them."""
+        """Findings that remain under a fix that does not remove them."""
         active = self._context.watch.active()
         early = {f.id for f in active if f.incident == trial.incident and f.onset_step <= trial.began + SETTLE}
         return sorted(early | set(trial.remedy.outlived(trial.cause)))
 
     def kept_change(self, action: str) -> Change | None:
-        """The change of a kept action with its knobs where they are by now; None where it is not kept."""
+        """The change of a kept action with the current values of its knobs; None if it is not kept."""
         change = self._context.memory.kept.get(action)
         return None if change is None else change | self._held.turned(action)
 
     def is_on_top(self, action: str) -> bool:
-        """Whether an action was kept and its knobs are still where it put them: fixes are undone newest first."""
+        """Whether an action was kept and its knobs still have its values: fixes are undone newest first."""
         change = self.kept_change(action)
         return change is not None and all(self._controls.get(knob) == after for knob, (_, after) in change.items())
 
     def release(self, view: RunView) -> None:
-        """Undo a kept change that slows learning as soon as steps would be as usual without it."""
+        """Undo a kept change that slows learning as soon as steps would have their usual size without it."""
         memory = self._context.memory
         for action, held in memory.holding.items() if self._context.acts else ():
             change = memory.kept[action]
             if self.is_on_top(action) and no_longer_needed(held.remedy, change, held.onset, memory, view):
-                text = _over("what it was kept for has passed")
+                text = _over("the reason to keep it is over")
                 self._undo_kept(action, held.remedy, text, "over", view, released=True)
                 return
 
     def undo_for(self, action: str, by: str, view: RunView) -> None:
-        """Undo the trial that is under way, or a kept change, because a person asked for it."""
+        """Undo the running trial or a kept change at a person's request."""
         text = f"undone by {by}"
         if self.trial and self.trial.action == action:
             trial, self.trial = self.trial, None
@@ -274,16 +274,16 @@ class Executor:
         self._put_back(trial, view, reason, **_measured(trial, view))
         self._revert_under(trial, view)
         if self._context.memory.failures[trial.incident] >= MAX_FAILURES:
-            text = f"incident {trial.incident}: {MAX_FAILURES} fixes failed, so no more are tried; a person should look"
+            text = f"incident {trial.incident}: {MAX_FAILURES} fixes failed, so no more follow; a person should check"
             self._host.declare(view.step, "note", text, incident=trial.incident)
 
     def _revert_under(self, trial: Trial, view: RunView) -> None:
-        """Undo what a trial was built on."""
+        """Undo the trials that a trial was built on."""
         for under in trial.chain():
-            self._put_back(under, view, f"{trial.action}, which went on from it, was undone", ticks=under.ticks)
+            self._put_back(under, view, f"{trial.action}, which was built on it, was undone", ticks=under.ticks)
 
     def _put_back(self, trial: Trial, view: RunView, reason: str, **data: Any) -> None:
-        """Undo a trial that failed; a setting does not get the value back with which things broke."""
+        """Undo a failed trial; a setting is not set back to the value with which the run broke."""
         if trial.back:
             text = f"it did not help ({reason}); the undeclared change stays undone"
             self._ledger.record(trial, "verified", view.step, text, "failed", put_right=True, **data)
@@ -303,10 +303,10 @@ class Executor:
             self._host.declare(view.step + 1, "intervention", words, action=trial.action, origin="remedy")
 
     def _back_to_snapshot(self, trial: Trial, view: RunView, text: str) -> int:
-        """Put the weights back too, where the run got worse or an order has no other undo; returns the steps lost."""
+        """Restore the weights too, if the run got worse or an order has no other undo; returns the steps lost."""
         forgets = any(order.startswith("reset-") for order in trial.remedy.orders)
         if trial.snapshot is None or trial.target or not (trial.harmed or forgets):
-            return 0  # the snapshot of a rollback holds what was gone back from
+            return 0  # the snapshot of a rollback holds the damaged state
         lost = view.step - trial.snapshot.step
         if why := too_expensive(self._context.memory, lost, view):
             self._host.declare(view.step, "note", f"{trial.action}: the weights stay as they are: {why.text}")
@@ -325,7 +325,8 @@ class Executor:
                 self._controls.set(knob, before)
 
     def _save_quietly(self, view: RunView) -> None:
-        """Make the knobs survive a crash as they are now; when that fails, the next regular checkpoint does it."""
+        """Save the current knobs so that they survive a crash; if that fails, the next regular checkpoint saves
+        them."""
         try:
             self._controls.snapshot()
         except OSError as error:
@@ -334,7 +335,7 @@ class Executor:
     # --- after a restart --------------------------------------------------------------------------------------------
 
     def recover(self) -> None:
-        """Undo what was in flight when the run was cut off, so that no knob differs from what the journal says."""
+        """Undo changes that were in progress when the run was interrupted, so that all knobs agree with the journal."""
         latest = self._ledger.latest()
         self._undo_all([action for action in latest.values() if action.entry in ("applied", "approved")])
         for action in latest.values():
@@ -346,15 +347,15 @@ class Executor:
                 self._held.begin(name, memory.rates[name], change[LR])
 
     def _undo_all(self, cut: list[Action]) -> None:
-        """Undo changes, newest first: one may have been built on another."""
+        """Undo changes, newest first, because one may be built on another."""
         for action in reversed(cut):
             self._undo(dict(action.change))
-        if cut:  # before the journal says so: a second crash must not bring the change back
+        if cut:  # before the journal entry: a second crash must not restore the change
             with contextlib.suppress(OSError):
                 self._controls.snapshot()
 
     def _waited(self, proposed: Action) -> bool:
-        """Whether a proposal waited to be decided; a suggestion and advice are only there to be read."""
+        """Whether a proposal was waiting for a decision; suggestions and advice do not wait."""
         return self._context.mode != "suggest" and proposed.safety != "advice"
 
     def _close(self, action: Action, entry: JournalEntry, text: str) -> None:
@@ -363,16 +364,16 @@ class Executor:
 
 
 def _probed(trial: Trial) -> list[str]:
-    """What the weights to go back to would get now, where that was measured."""
+    """The measured reward of the weights of a rollback's target, if known."""
     return [f"step {trial.target.step}: {trial.probe.words}"] if trial.target and trial.probe else []
 
 
 def _over(reason: str) -> str:
-    return f"{reason}; steps would be as large as usual without it, so it is undone, and applied again if needed"
+    return f"{reason}; steps would have their usual size without it, so it is undone, and applied again if needed"
 
 
 def _applied(trial: Trial, view: RunView) -> dict[str, Any]:
-    """What the journal says of a change beside its knobs."""
+    """Fields of a change in the journal besides its knobs."""
     data: dict[str, Any] = {"guard": trial.level_before.metric, "guard_level": trial.level_before.level}
     if trial.course:
         data["course"] = trial.course
@@ -387,7 +388,7 @@ def _applied(trial: Trial, view: RunView) -> dict[str, Any]:
 
 
 def _remembered(trial: Trial) -> dict[str, Any]:
-    """What the memory of a run needs to know of a kept trial."""
+    """Fields of a kept trial that the memory of a run needs."""
     data: dict[str, Any] = {"came": trial.came} if trial.came else {}
     if trial.back:
         data["put_right"] = True

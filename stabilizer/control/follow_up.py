@@ -1,4 +1,5 @@
-"""What follows a trial: more of the same after damage, weights that go back, or a change that is no longer needed."""
+"""Follow-ups of a trial: a larger change after damage, a rollback of the weights, or the undo of a change that is no
+longer needed."""
 
 from __future__ import annotations
 
@@ -19,14 +20,14 @@ from stabilizer.runs.history import RunView
 from stabilizer.runs.journal import Memory
 
 DEEPEST = 3
-"""Trials that are built on one another."""
+"""Most trials that may be built on one another."""
 IN_WEIGHTS = ("policy/", "optim/", "numerics/", "value/")
-"""Findings of what the weights do, whatever the world around them does."""
+"""Findings about the policy's behaviour, independent of its surroundings."""
 
 
 @dataclass(frozen=True)
 class FollowUp:
-    """A trial that goes on from another one."""
+    """A trial that is built on another one."""
 
     remedy: Remedy
     change: Change
@@ -35,16 +36,16 @@ class FollowUp:
     margin: int
     text: str
     under: Trial | None = None
-    """The trial that is kept or undone together with it; None where that one is kept in any case."""
+    """The trial that is kept or undone together with it; None if that one is kept in any case."""
     replays: bool = False
     returns: Checkpoint | None = None
 
 
 def escalation(trial: Trial, now: Situation, reason: str) -> FollowUp | None:
-    """More of a change that goes the right way, from the state before, where there was damage in spite of it.
+    """A larger change in the same direction, from the state before, if there was damage despite the first change.
 
-    Putting the knob back first would be to go on with what did the damage. `auto-full` returns to before the onset,
-    once more if it has to; `auto-safe` may only return to the snapshot of its own trial.
+    Restoring the knob first would restore the cause of the damage. `auto-full` returns to before the onset, again if
+    necessary; `auto-safe` may only return to the snapshot of its own trial.
     """
     remedy = _next_step(trial, now)
     hurt = trial.harmed or (now.mode == "auto-full" and not trial.outlived and still_critical(now))
@@ -55,7 +56,7 @@ def escalation(trial: Trial, now: Situation, reason: str) -> FollowUp | None:
     change = _more(remedy, trial, now)
     if change is None:
         return None
-    # what was saved since going back was trained under the change that is not enough
+    # checkpoints saved since the rollback were trained under the insufficient change
     onset, margin = (trial.target.step + 1, 1) if trial.target else (trial.onset, trial.margin)
     return FollowUp(
         remedy,
@@ -71,15 +72,15 @@ def escalation(trial: Trial, now: Situation, reason: str) -> FollowUp | None:
 
 
 def _more(remedy: Remedy, trial: Trial, now: Situation) -> Change | None:
-    """What a remedy would change on top of a trial; None where it can't."""
+    """The change of a remedy on top of a trial; None if it can't help."""
     change = remedy.against(trial.cause, now.knobs)
     if trial.back and (change is None or not trial.target):
-        return {}  # the cause is gone already: what is left to mend are the weights
+        return {}  # the cause is already removed: only the weights need repair
     return None if change is None or any(knob not in now.knobs for knob in change) else change
 
 
 def _next_step(trial: Trial, now: Situation) -> Remedy | None:
-    """The remedy that would go on from a trial in this mode, where its change goes the right way at all."""
+    """The remedy that may continue a trial in this mode, if its change is in the right direction."""
     lowers = trial.remedy is LOWER_LR
     if now.mode == "auto-full" and (trial.target is not None or lowers or trial.back):
         return ROLL_BACK
@@ -88,11 +89,11 @@ def _next_step(trial: Trial, now: Situation) -> Remedy | None:
 
 
 def mending(trial: Trial, now: Situation) -> FollowUp | None:
-    """Weights that go back, where a kept fix stopped the damage and the run is still worse than before the onset.
+    """A rollback of the weights, if a kept fix stopped the damage but the run is still worse than before the onset.
 
-    Not while it learns again: what comes back by itself costs less than the steps since then.
+    Not while the run recovers: a recovery without a rollback costs fewer steps.
     """
-    harmless = trial.remedy.harmless and not trial.came  # what came to an end has left its damage
+    harmless = trial.remedy.harmless and not trial.came  # a fault that ended has left its damage
     if now.mode != "auto-full" or trial.target or trial.outlived or harmless:
         return None
     view = now.view
@@ -100,7 +101,7 @@ def mending(trial: Trial, now: Situation) -> FollowUp | None:
     since = trial.came or max(trial.began, view.step - trial.window // 2)
     state, level = before.verdict(view, since, trial.window)
     reward = progress(view)
-    learns = reward and reward.rising and not trial.came  # what rose until it came was what failed
+    learns = reward and reward.rising and not trial.came  # a reward that rose until the event was the faulty one
     if not still_critical(now) and (state != "worse" or learns):
         return None
     text = f"{trial.action} is kept, but {before.metric} is {level:.3g}, and was {before.level:.3g} before the onset"
@@ -115,9 +116,9 @@ def still_critical(now: Situation) -> bool:
 
 
 def goes_on_outside(trial: Trial, now: Situation) -> bool:
-    """Whether damage is back after a return that changed the prompts ahead alone, from a cause that no return removes.
+    """Whether damage is back after a rollback that only changed the prompts, from a cause that no rollback removes.
 
-    Then it was not in the weights, and a second return would lose as much for as little.
+    Then the fault was not in the weights, and a second rollback would lose steps for nothing.
     """
     if not trial.target or trial.change or trial.back:
         return False
@@ -127,23 +128,23 @@ def goes_on_outside(trial: Trial, now: Situation) -> bool:
 
 
 def overtaken(trial: Trial, now: Situation) -> bool:
-    """Whether a trial was begun before it could be seen that a setting had been changed without a declaration.
+    """Whether a trial started before an undeclared change of a setting was visible.
 
-    A rate that runs away does so row by row, and whatever else is tried meanwhile is tried against the wrong cause.
+    A runaway rate rises gradually, and any other remedy tried meanwhile treats the wrong cause.
     """
     known = (trial.incident, RESTORE.id) in now.memory.proposed
     return now.acts and trial.alone and not known and bool(now.turns(trial.onset))
 
 
 def holds_back(trial: Trial) -> bool:
-    """Whether it slows learning for as long as it lasts, against what may pass: then it need not last."""
+    """Whether it slows learning while it lasts, against a cause that may end: then it can be undone later."""
     return trial.alone and trial.remedy.slows and trial.cause in OVERSHOT
 
 
 def no_longer_needed(remedy: str, change: Change, onset: int, memory: Memory, view: RunView) -> bool:
-    """Whether steps would be as usual without a change that slows learning: what it held back is over.
+    """Whether steps would have their usual size without a change that slows learning.
 
-    Once a run and remedy, so that what it holds back does not come again and again.
+    Once per run and remedy, so that the fault does not return repeatedly.
     """
     if remedy in memory.released or remedy not in BY_ID:
         return False

@@ -1,13 +1,13 @@
-"""The same steps with and without a change, on the same prompts and random numbers.
+"""Runs the same steps with and without a change, on the same prompts and random numbers.
 
     from stabilizer.control.fork import paired
 
     fork = paired(trainer, {"as it is": {}, "half the rate": {"control/lr_scale": 0.5}}, steps=20)
     print(fork.compare("half the rate", "as it is", "reward/mean").words)
 
-Every random number of a trainer is a function of integers in its state. So copies that start from one state and change
-nothing stay equal, bit for bit on a CPU, and what one change makes different is the effect of that change. The copies
-run one after the other in the trainer itself, whose state is restored afterwards: no second model in memory.
+Every random number of a trainer is a function of integers in its state. So unchanged copies of one state stay equal,
+bit for bit on a CPU, and any difference after a change is its effect. The copies run one after the other in the trainer
+itself, and its state is restored afterwards, so there is no second model in memory.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from stabilizer.core.sequential import half_width
 KEPT = ("reward/mean", "accuracy/train", "policy/kl_ref", "policy/entropy", "optim/grad_norm")
 """Metrics of every copy that the journal keeps."""
 FEW = 5
-"""Fewest paired steps from which anything is concluded."""
+"""Fewest paired steps that allow a conclusion."""
 
 
 class Forkable(Protocol):
-    """What a trainer must be able to do to be forked."""
+    """The methods that a trainer needs to be forked."""
 
     controls: Controls
 
@@ -63,7 +63,7 @@ class Comparison:
     """Number of paired steps."""
 
     def verdict(self, matters: float) -> Literal["better", "worse", "no better", "undetermined"]:
-        """The conclusion, if a difference of `matters` matters: an interval wider than that decides nothing."""
+        """The conclusion, if a difference of `matters` is relevant: a wider interval decides nothing."""
         if self.better or self.worse:
             return "better" if self.better else "worse"
         return "no better" if self.difference + self.half_width <= matters else "undetermined"
@@ -71,7 +71,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Fork:
-    """What each copy did: `curves[name][metric]` by step, and `ends[name]`, the held-out accuracy at the end."""
+    """The results of each copy: `curves[name][metric]` by step, and `ends[name]`, the held-out accuracy at the end."""
 
     step: int
     """The step after which they all started."""
@@ -80,7 +80,7 @@ class Fork:
     ends: Mapping[str, float | None]
 
     def compare(self, name: str, against: str, metric: str = "reward/mean") -> Comparison:
-        """Compare two copies by a metric of which more is better."""
+        """Compare two copies by a metric for which higher is better."""
         if metric not in self.curves[name] or len(self.curves[name][metric]) < FEW:
             metric = "reward/mean" if "reward/mean" in self.curves[name] else "accuracy/train"
         ours, theirs = (np.array(self.curves[copy].get(metric, []), float) for copy in (name, against))
@@ -99,7 +99,7 @@ class Fork:
         return Comparison(better, worse, mean, width, words, len(differences))
 
     def best(self, metric: str = "reward/mean") -> str:
-        """The copy that was better than the first beyond doubt, and by the most; the first if none was."""
+        """The copy with the largest certain gain over the first; the first if there is none."""
         first, *others = self.curves
         found = {name: self.compare(name, first, metric) for name in others}
         sure = [name for name, comparison in found.items() if comparison.better]
@@ -115,10 +115,10 @@ class Fork:
 
 
 def paired(trainer: Forkable, changes: Mapping[str, Mapping[str, float]], steps: int) -> Fork:
-    """Train `steps` under each change of knobs ({} is none) from the present state, then restore that state.
+    """Train `steps` under each change of knobs ({} is none) from the current state, then restore that state.
 
-    Raises ValueError for an unknown knob. The state is restored whatever happens. A request to skip the next update
-    stays for the run's own next step.
+    Raises ValueError for an unknown knob. The state is restored in any case. A request to skip the next update stays
+    for the run's own next step.
     """
     if steps < 1:
         raise ValueError(f"steps = {steps}: must be at least 1")

@@ -14,9 +14,9 @@ from stabilizer.detectors.evidence.progress import Progress, progress
 from stabilizer.runs.history import RunView
 
 BEFORE = 10
-"""Rows of reward that are averaged to the level before a change."""
+"""Rows of reward whose mean is the level before a change."""
 MATERIAL = 0.1
-"""Share of the range a metric ever covered whose loss matters."""
+"""Share of the range of a metric so far that counts as a relevant loss."""
 HELD_OUT = "accuracy/val"
 WORTH_ASKING = 2
 """Fewest validations within a trial for held-out accuracy to be the guard."""
@@ -26,13 +26,13 @@ Verdict = Literal["worse", "holds", "open"]
 
 @dataclass(frozen=True)
 class Guard:
-    """A metric, its level before the change, and how large a loss would matter."""
+    """A metric, its level before the change and the smallest relevant loss."""
 
     metric: str = "reward/mean"
     level: float = -math.inf
     noise: float = 0.0
     rows: int = 0
-    """Values that the level is the mean of."""
+    """Number of values in the mean that is the level."""
     tolerance: float = 0.0
     every: float = 1.0
     """Steps between its values."""
@@ -65,7 +65,7 @@ class Guard:
         return cls(reward.metric, level, reward.noise, len(rows), _material(reward), step=view.step)
 
     def window(self, horizon: int) -> int:
-        """Steps until a loss that matters shows through the noise: at least the horizon, at most twice that."""
+        """Steps until a relevant loss is visible above the noise: at least the horizon, at most twice that."""
         if not self.noise or not self.tolerance:
             return horizon
         least = max(1, int(horizon / self.every))

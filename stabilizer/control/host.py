@@ -1,4 +1,4 @@
-"""What the remedy engine needs of the training process around it."""
+"""The interface of the training process that the remedy engine needs."""
 
 from __future__ import annotations
 
@@ -15,22 +15,23 @@ class Host(Protocol):
     """The training process."""
 
     def journal(self, action: Action) -> Action:
-        """Write an entry of the journal, durably, before returning it as it was written."""
+        """Write an entry of the journal durably, then return it as written."""
 
     def declare(self, step: int, kind: str, text: str, **data: Any) -> None:
         """Write an event."""
 
     def roll_back(self, checkpoint: Checkpoint, text: str, *, vary_data: bool = True, **data: Any) -> None:
-        """Return the run to a checkpoint and begin a new attempt, with other prompts ahead unless asked not to."""
+        """Return the run to a checkpoint and start a new attempt, with other prompts unless requested otherwise."""
 
     def pause(self, text: str) -> None:
-        """Wait after the present step until a person says that the run may go on."""
+        """Wait after the current step until a person resumes the run."""
 
     def stop(self, text: str) -> None:
-        """End the run after the present step, with its state saved."""
+        """End the run after the current step, with its state saved."""
 
     def fork(self, changes: Mapping[str, Mapping[str, float]], steps: int) -> Fork:
-        """Run some steps under each of some changes from the present state, and come back as if nothing had been."""
+        """Run some steps under each change from the current state, then restore that state."""
 
     def probe(self, checkpoint: Checkpoint) -> Probe:
-        """The rewards of a checkpoint's weights now, beside those of the present ones; training is not affected."""
+        """The rewards of a checkpoint's weights and of the current ones on the same prompts; training is not
+        affected."""

@@ -1,9 +1,9 @@
-"""Whether a trial is kept: the numbers decide, by the hypothesis that was written down before the change.
+"""Judges whether a trial is kept, by the hypothesis that was recorded before the change.
 
-A trial is kept when, at the end of its window, the findings it was made for are quiet *and* the guard (held-out
-accuracy, or the reward) is not worse than it was. Anything else, "no difference" included, is undone, so that a run's
-settings drift only for a reason. Damage that is new or back, or a guard that is proven worse, ends a trial at once:
-every further step would cost what the fix was meant to save.
+A trial is kept if, at the end of its window, its findings have cleared *and* the guard (held-out accuracy, or the
+reward) is not worse than before. Anything else, "no difference" included, is undone, so that the settings of a run
+change only for a reason. New or returning damage, or a guard that is proven worse, ends a trial at once, because
+further steps would add to the damage.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from stabilizer.remedies.base import BACK
 from stabilizer.runs.history import RunView
 
 WORSENS = 4
-"""Ticks that a change made before there was damage has until damage counts against it."""
+"""Ticks after a change made before any damage, during which damage does not count against it."""
 
 
 @dataclass(frozen=True)
@@ -31,9 +31,9 @@ class Judgement:
     outcome: Literal["running", "verified", "failed"]
     reason: str = ""
     harmed: bool = False
-    """It failed because the run got worse, so that its weights are no better than its knobs."""
+    """It failed because the run got worse, so its weights must be undone too."""
     came: int = 0
-    """The first step at which what the trial waited for had come; 0 where it has not."""
+    """The first step at which the event that the trial waited for had happened; 0 if it has not."""
 
 
 RUNNING = Judgement("running")
@@ -57,7 +57,7 @@ def judge(trial: Trial, watch: Watch, view: RunView) -> Judgement:
         return Judgement("failed", damage, harmed=True)
     state, level = trial.guard.verdict(view, trial.began, trial.window)
     if state == "worse" and _restored(trial):
-        state = "open"  # a level under another setting is no measure for one under this
+        state = "open"  # levels under different settings can't be compared
     compared = _compared(trial, level)
     falling_already = trial.critical and not trial.target
     if state == "worse" and trial.ticks >= (trial.window // 2 if falling_already else SETTLE):
@@ -71,7 +71,7 @@ def judge(trial: Trial, watch: Watch, view: RunView) -> Judgement:
 
 
 def _restored(trial: Trial) -> bool:
-    """Whether it gave settings back their values from the present state."""
+    """Whether it restored settings from the current state."""
     return trial.back and not trial.target
 
 
@@ -82,21 +82,21 @@ def _compared(trial: Trial, level: float | None) -> str:
 
 def _at_the_end(trial: Trial, watch: Watch, view: RunView, state: GuardVerdict, level: float | None) -> Judgement:
     guard, compared = trial.guard, _compared(trial, level)
-    if _restored(trial):  # what the run was well with has nothing to prove
+    if _restored(trial):  # values of the healthy run need no proof
         return Judgement("verified", f"{guard.metric} is {compared}")
     if unresolved := _unresolved(trial, watch, view):
         return Judgement("failed", f"unresolved after {trial.ticks} steps: {unresolved}")
     if trial.before:
         return _beside_what_it_left(trial, trial.before, view)
     short = level is None or (state == "open" and guard.level - level > guard.tolerance)
-    if short and not trial.target:  # what did the damage is not put back because chance has a say in the level
+    if short and not trial.target:  # noise in the level is no reason to restore the cause of the damage
         harmed = not (trial.remedy.harmless or trial.critical or level is None)  # none of its own
         return Judgement("failed", f"{guard.metric} is {compared}, below the guard of {guard.level:.3g}", harmed=harmed)
     return Judgement("verified", f"all findings cleared; {guard.metric} is {compared}")
 
 
 def _beside_what_it_left(trial: Trial, before: Guard, view: RunView) -> Judgement:
-    """Compare a rollback with the run just before it, by the newest rows: the first ones are from further back.
+    """Compare a rollback with the run just before it, by the newest rows: the first rows are near the checkpoint.
 
     A reward that was in doubt then (`in_doubt`) can't be compared.
     """
@@ -108,14 +108,14 @@ def _beside_what_it_left(trial: Trial, before: Guard, view: RunView) -> Judgemen
     if trial.target and trial.guard.metric == before.metric and math.isfinite(trial.guard.level):
         text += f" and {trial.guard.level:.3g} at step {trial.target.step}"
     if state == "worse" and not trial.in_doubt:
-        return Judgement("failed", f"going back did not help: {text}")
+        return Judgement("failed", f"the rollback did not help: {text}")
     return Judgement("verified", f"all findings cleared; {text}")
 
 
 def _lessened(trial: Trial, view: RunView) -> Judgement:
-    """A fix that makes a trouble harmless and does not remove it.
+    """Judge a fix that makes a fault harmless but does not remove it.
 
-    What is still broken still shows, in the reward too, so only what gets worse from there counts.
+    The fault remains visible, in the reward too, so only a further decline counts.
     """
     early = Guard.of(view.at(trial.began + SETTLE - 1), trial.remedy.horizon)
     state, level = early.verdict(view, trial.began + SETTLE, trial.window)
@@ -128,8 +128,8 @@ def _lessened(trial: Trial, view: RunView) -> Judgement:
 def _got_worse(trial: Trial, view: RunView) -> bool:
     """Whether the run is worse than when the trial began.
 
-    Where the guard's level is older than the onset, what was lost before is in it too, and a return to the snapshot
-    would throw steps away for nothing.
+    If the guard's level is older than the onset, the earlier loss counts in it too, and a return to the snapshot would
+    discard steps for nothing.
     """
     if trial.target or trial.guard.step >= trial.onset:
         return True
@@ -138,7 +138,7 @@ def _got_worse(trial: Trial, view: RunView) -> bool:
 
 
 def _damage(trial: Trial, watch: Watch, view: RunView) -> str:
-    """Damage that is back after a rollback, or that a change did not prevent."""
+    """Damage that returned after a rollback, or that a change did not prevent."""
     if (not trial.target and trial.critical) or trial.ticks < (SETTLE if trial.target else WORSENS):
         return ""
     for finding in watch.active():
@@ -149,7 +149,7 @@ def _damage(trial: Trial, watch: Watch, view: RunView) -> str:
 
 
 def _futile(trial: Trial, watch: Watch, view: RunView) -> bool:
-    """Whether damage was there, is there after half of the window, and nothing gets better."""
+    """Whether the damage remains after half of the window without any improvement."""
     waits = trial.target or trial.remedy.harmless or trial.back
     if waits or not trial.critical or trial.ticks != trial.window // 2:
         return False
@@ -158,10 +158,10 @@ def _futile(trial: Trial, watch: Watch, view: RunView) -> bool:
 
 
 def _unresolved(trial: Trial, watch: Watch, view: RunView) -> str:
-    """A finding of the incident that its detector still sees when it does not know of this trial.
+    """A finding of the incident that its detector still reports if it ignores this trial.
 
-    The trial's own event gives detectors a new baseline. While that is short they are silent because they can't see,
-    which does not mean that the run is well. So they are asked as if nothing had been declared.
+    The event of the trial gives detectors a new baseline. While it is short, they report nothing, which does not mean
+    that the run is healthy. So they run here without that event.
     """
     without = view.ignoring(trial.action)
     members = set(watch.incident(trial.incident).findings)

@@ -1,4 +1,4 @@
-"""Whether a planned trial is allowed: budgets, what going back would win, and what a copy of the run shows."""
+"""Checks whether a planned trial is allowed: budgets, the gain of a rollback and the result of a copy of the run."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from stabilizer.remedies.base import Change
 from stabilizer.runs.history import RunView
 
 NO_CHANGE = "no change"
-"""Name of the copy that is left alone."""
+"""Name of the unchanged copy."""
 
 
 def refused(trial: Trial, context: Context, view: RunView) -> Refusal | None:
-    """Why the automatic modes must not make a trial now; None where they may."""
+    """Why the automatic modes must not make a trial now; None if they may."""
     memory, orders = context.memory, trial.remedy.orders
     if why := refusal(memory, trial.change, context.controls, view.step, back=trial.back, orders=orders):
         return why
@@ -33,14 +33,15 @@ def refused(trial: Trial, context: Context, view: RunView) -> Refusal | None:
 
 
 def wins_nothing(trial: Trial, context: Context, view: RunView) -> Refusal | None:
-    """Why going back would win nothing, as the run is and as both weights are rewarded now; None where it may win."""
+    """Why a rollback would gain nothing, by the level of the run and the rewards of both sets of weights; None if it
+    may."""
     if not trial.remedy.rollback:
         return None
     return no_better_there(trial, view) or _compare_weights(trial, context, view)
 
 
 def no_better_there(trial: Trial, view: RunView) -> Refusal | None:
-    """Whether the run is, after a while of damage, no worse than it was at the checkpoint.
+    """Whether the run, after some damage, is no worse than it was at the checkpoint.
 
     At the very start, its first rows count.
     """
@@ -51,23 +52,23 @@ def no_better_there(trial: Trial, view: RunView) -> Refusal | None:
     if state != "holds" or level is None or not math.isfinite(there.level):
         return None
     where = f"{there.level:.3g} around step {trial.target.step}"
-    text = f"{there.metric} is {level:.3g} and was {where}: to go back would win nothing"
+    text = f"{there.metric} is {level:.3g} and was {where}: a rollback would gain nothing"
     return Refusal("no-better", text)
 
 
 def _compare_weights(trial: Trial, context: Context, view: RunView) -> Refusal | None:
-    """Let the weights to go back to and the present ones answer the prompts that come next.
+    """Let the checkpoint's weights and the current ones answer the next prompts.
 
-    Where the older ones are rewarded no better, the journal says so, and the question waits ever longer to be asked
-    again: what goes on may do its damage yet.
+    If the older ones get no higher reward, the journal records it, and each further measurement waits longer: damage
+    may still follow.
     """
     if trial.target is None:
         return None
     trial.asked = COST
     try:
         trial.probe = context.host.probe(trial.target)
-    except Exception as error:  # weights that can't answer at all are no reason to stay
-        text = f"{trial.action}: what going back would win could not be measured: {type(error).__name__}: {error}"
+    except Exception as error:  # weights that fail to answer are no reason against a rollback
+        text = f"{trial.action}: the gain of a rollback could not be measured: {type(error).__name__}: {error}"
         context.host.declare(view.step, "note", text)
         return None
     reason = trial.probe.nothing_won
@@ -77,8 +78,8 @@ def _compare_weights(trial: Trial, context: Context, view: RunView) -> Refusal |
 def tried_on_a_copy(trial: Trial, context: Context, view: RunView) -> Refusal | None:
     """Run the next steps with and without the change; why it should not be made, or None.
 
-    Of a return to a checkpoint the copy shows only whether the run recovers by itself. Where a person has decided, the
-    comparison is for the record alone.
+    For a rollback, the copy only shows whether the run recovers without it. If a person has decided, the comparison is
+    only recorded.
     """
     steps = context.fork_steps
     if not steps or not trial.remedy.horizon or (trial.remedy.orders and not trial.change):
@@ -91,7 +92,7 @@ def tried_on_a_copy(trial: Trial, context: Context, view: RunView) -> Refusal | 
         return None
     try:
         fork = context.host.fork(changes, steps)
-    except Exception as error:  # a copy that can't run says nothing about the change
+    except Exception as error:  # a copy that can't run is no evidence against the change
         context.host.declare(view.step, "note", f"{trial.action}: no copy could be run: {error}")
         return None
     trial.twin = fork.record() | {"extra_steps": cost}
@@ -100,18 +101,18 @@ def tried_on_a_copy(trial: Trial, context: Context, view: RunView) -> Refusal | 
 
 
 def turned_to(change: Change) -> dict[str, float]:
-    """Knobs as a change leaves them."""
+    """The values of knobs after a change."""
     return {knob: after for knob, (_, after) in change.items() if after is not None}
 
 
 def _worse_on_the_copy(trial: Trial, twin: dict[str, Any], fork: Fork, view: RunView) -> Refusal | None:
-    """Compare both copies and note what was found; why the change should not be made, or None."""
-    reward = Guard.of(view, 0)  # held-out problems are asked too seldom for a copy
+    """Compare both copies and record the result; why the change should not be made, or None."""
+    reward = Guard.of(view, 0)  # validations are too rare for a copy
     found = fork.compare(trial.remedy.id, NO_CHANGE, reward.metric)
     verdict = found.verdict(reward.tolerance)
     twin["said"] = found.words
-    if verdict == "undetermined":  # then the trial decides, as it would have without a copy
-        twin["said"] = f"undetermined: {found.steps} steps cannot tell ({found.words})"
+    if verdict == "undetermined":  # then the trial decides, as without a copy
+        twin["said"] = f"undetermined: {found.steps} steps are too few to decide ({found.words})"
     if verdict not in ("worse", "no better"):
         return None
     return Refusal("copy", f"on a copy of the run it was {verdict}: {found.words}")

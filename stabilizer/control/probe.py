@@ -1,12 +1,12 @@
-"""Compares the rewards of the present weights with those of a checkpoint, to see what going back would win.
+"""Compares the rewards of the current weights with those of a checkpoint, to measure the gain of a rollback.
 
     from stabilizer.control.probe import probe
 
     found = probe(trainer, checkpoint)
-    print(found.nothing_won or "going back wins")
+    print(found.nothing_won or "a rollback helps")
 
-Both answer the prompts that come next, under the present knobs, engine and reward, and the held-out problems. If the
-trouble lies outside of the weights, the older ones meet it too and get no higher reward.
+Both answer the next prompts, under the current knobs, engine and reward, and the held-out problems. A fault outside of
+the weights affects the older ones too, so they get no higher reward.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from stabilizer.core.earnings import BATCHES, Paid
 from stabilizer.core.knobs import Checkpoint
 
 SURE = 2.0
-"""Standard errors from which a difference is more than chance."""
+"""Number of standard errors above which a difference is more than chance."""
 LEAST = 0.02
-"""Least share of held-out problems that is worth going back for."""
+"""Smallest gain in solved held-out problems that justifies a rollback."""
 COST = BATCHES
-"""About how many steps the answers of both cost. Nothing is learned from them."""
+"""Approximate cost of the answers of both, in steps. They are not used for training."""
 
 
 class Payable(Protocol):
-    """What a trainer must be able to do for a probe."""
+    """The methods that a trainer needs for a probe."""
 
     def paid(self, checkpoint: Checkpoint | None = None) -> Paid:
-        """Rewards of its weights now, or of those of a checkpoint. The trainer's state stays as it was."""
+        """Rewards of its weights now, or of those of a checkpoint. The trainer's state does not change."""
 
 
 @dataclass(frozen=True)
 class Probe:
-    """The rewards of the present weights and of those of a checkpoint."""
+    """The rewards of the current weights and of those of a checkpoint."""
 
     step: int
     """Of the checkpoint."""
@@ -46,7 +46,7 @@ class Probe:
 
     @property
     def more(self) -> tuple[float, float]:
-        """The checkpoint's reward less the present one, and its standard error over prompts."""
+        """The checkpoint's reward minus the current one, and its standard error over prompts."""
         both = self.there.rewards - self.here.rewards
         both = both[np.isfinite(both)]
         error = float(both.std(ddof=1)) / math.sqrt(len(both)) if len(both) > 1 else math.inf
@@ -54,32 +54,32 @@ class Probe:
 
     @property
     def says_nothing(self) -> bool:
-        """Whether nothing could be measured: no rewards, or the very same ones from both.
+        """Whether nothing could be measured: no rewards, or identical ones from both.
 
         Equal rewards that differ between prompts mean that the engine did not load the weights. The same reward for
-        every prompt says something about the reward, which may fail, and not about the answers.
+        every prompt points to a faulty reward and not to the answers.
         """
         here, there = self.here.rewards, self.there.rewards
         return not math.isfinite(self.more[1]) or bool(np.array_equal(here, there) and np.ptp(here) > 0)
 
     @property
     def nothing_won(self) -> str:
-        """Why going back would win nothing; empty if it would, or if that is not known."""
+        """Why a rollback would gain nothing; empty if it would gain, or if that is unknown."""
         if self.says_nothing or self._solves_more:
             return ""
         more, error = self.more
-        return "" if more > SURE * error else f"to go back to step {self.step} would win nothing: {self.words}"
+        return "" if more > SURE * error else f"a rollback to step {self.step} would gain nothing: {self.words}"
 
     @property
     def words(self) -> str:
-        """What was measured."""
+        """The result of the measurement."""
         if self.says_nothing:
-            return "what going back would win could not be measured"
+            return "the gain of a rollback could not be measured"
         here, there = float(np.nanmean(self.here.rewards)), float(np.nanmean(self.there.rewards))
-        text = f"on the same prompts its weights get a reward of {there:.3g}, and the present ones {here:.3g}"
+        text = f"on the same prompts its weights get a reward of {there:.3g} and the current ones {here:.3g}"
         text += f" (± {self.more[1]:.2g})"
         if math.isfinite(self.here.held_out):
-            text += f"; of held-out problems they solve {self.there.held_out:.1%}, and these {self.here.held_out:.1%}"
+            text += f"; of held-out problems they solve {self.there.held_out:.1%} against {self.here.held_out:.1%}"
         return text
 
     @property
@@ -101,5 +101,5 @@ class Probe:
 
 
 def probe(trainer: Payable, checkpoint: Checkpoint) -> Probe:
-    """Measure both weights. Raises what the trainer raises, CheckpointDamaged included."""
+    """Measure both sets of weights. Raises the errors of the trainer, CheckpointDamaged included."""
     return Probe(checkpoint.step, trainer.paid(), trainer.paid(checkpoint))

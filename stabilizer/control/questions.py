@@ -1,4 +1,4 @@
-"""Proposals that wait for a person: asked, answered, and taken back when the run has outgrown them."""
+"""Proposals that wait for a person: opened, answered, and withdrawn once they no longer fit the run."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from stabilizer.runs.requests import LIFE
 
 @dataclass
 class Question:
-    """A proposal that waits for an answer."""
+    """A proposal that waits for a decision."""
 
     trial: Trial
     approved_by: str = ""
     asked: int = 0
-    """The step it was asked at."""
+    """The step at which it was opened."""
 
 
 class Questions:
@@ -33,7 +33,7 @@ class Questions:
         self.open: dict[str, Question] = {}
 
     def ask(self, trial: Trial, step: int) -> None:
-        """Wait for an answer to a proposal that is in the journal."""
+        """Open a proposal that is in the journal."""
         self.open[trial.action] = Question(trial, asked=step)
 
     def about(self, incident: int) -> Question | None:
@@ -41,7 +41,7 @@ class Questions:
         return next((question for question in self.open.values() if question.trial.incident == incident), None)
 
     def approve(self, action: str, by: str) -> bool:
-        """Note an approval: the fix is applied as soon as no other trial runs. False if no such proposal waits."""
+        """Record an approval: the fix is applied as soon as no other trial runs. False if no such proposal waits."""
         if question := self.open.get(action):
             question.approved_by = by or "somebody"
         return question is not None
@@ -53,23 +53,24 @@ class Questions:
         return question is not None
 
     def approved(self) -> Question | None:
-        """An approved proposal that is due."""
+        """An approved proposal that can be applied now."""
         return next((q for q in self.open.values() if q.approved_by and not self._recovers(q.trial)), None)
 
     def _recovers(self, asked: Trial) -> bool:
-        """Whether all that called for a fix recovers: then an approval waits until it is back or resolved."""
+        """Whether all findings behind a fix are recovering: then an approval waits until they are back or resolved."""
         members = self._context.members(asked.incident)
         return bool(members) and all(finding.state == "recovering" for finding in members)
 
     def withdraw(self, asked: Question, now: Situation, instead: str = "") -> None:
-        """Take back a proposal that should not be carried out any more. It may come again after what replaces it."""
+        """Withdraw a proposal that should not be carried out any more. It may be proposed again after its
+        replacement."""
         trial = asked.trial
         if now.critical and not trial.critical:
-            why = "it has come to damage since"
+            why = "there has been damage since"
         elif now.cause.id != trial.cause:
-            why = f"the cause is {now.cause.id} by now, and was {trial.cause} then"
+            why = f"the cause is now {now.cause.id} and was {trial.cause} then"
         else:
-            why = "the run has changed since, and it would not help any more"
+            why = "the run has changed since, so it would no longer help"
         del self.open[trial.action]
         text = f"outdated: {why}" + (f"; {instead} is proposed in its place" if instead else "")
         self._record(trial, "expired", now.view.step, text, "replaced" if instead else "outdated")
@@ -78,26 +79,26 @@ class Questions:
         """Record that a proposal expired. It may be proposed again if the incident needs it."""
         trial, by = question.trial, question.approved_by
         self.open.pop(trial.action, None)
-        text = f"approved by {by}, and not applied: {text}" if by else text
+        text = f"approved by {by} but not applied: {text}" if by else text
         self._record(trial, "expired", step, text, reason, **data)
 
     def lapsed(self, asked: Trial, view: RunView) -> str:
-        """Why a proposal would not be made any more; empty while it would."""
+        """Why a proposal would no longer be made; empty if it still would."""
         members, incident = self._context.members(asked.incident), self._context.watch.incident(asked.incident)
         if not members:
             only = any(finding.incident == asked.incident for finding in self._context.watch.active())
-            over = "what is left of the incident calls for no fix" if only else "the incident is over"
+            over = "the rest of the incident needs no fix" if only else "the incident is over"
             return f"{over}, so it is no longer needed"
         if asked.findings and not any(finding.id in asked.findings for finding in members):
-            return f"{', '.join(asked.findings)} called for it and is resolved"
+            return f"{', '.join(asked.findings)} needed it and is resolved"
         if incident.causes and incident.causes[0].id != asked.cause:
-            return f"the cause is {incident.causes[0].id} by now, and was {asked.cause or 'not known'} then"
+            return f"the cause is now {incident.causes[0].id} and was {asked.cause or 'unknown'} then"
         return self._unfounded(asked, view)
 
     def _unfounded(self, asked: Trial, view: RunView) -> str:
-        """Why a hard remedy would not be proposed for its incident any more.
+        """Why a hard remedy would no longer be proposed for its incident.
 
-        A soft one that a person approved costs little, and is undone if it does not help.
+        An approved soft remedy costs little and is undone if it does not help.
         """
         if asked.remedy.safety != "hard":
             return ""
@@ -106,31 +107,31 @@ class Questions:
         return asked.remedy.objection(self._context.situation(asked.incident, view, cause=cause)) or ""
 
     def expire(self, view: RunView) -> None:
-        """Close proposals whose premises are gone, and those that nobody has answered for long."""
+        """Close proposals that are no longer needed, and those without an answer for too long."""
         unresolved: Sequence[Finding] = self._context.watch.active() if self.open else ()
         incidents = {finding.incident for finding in unresolved}
         for question in list(self.open.values()):
             if question.trial.incident not in incidents:
                 self.lapse(question, view.step, "the incident is over, so it is no longer needed")
             elif question.approved_by:
-                continue  # looked at when it is applied
+                continue  # checked when it is applied
             elif view.step - question.asked >= LIFE:
                 self.lapse(question, view.step, f"nobody answered within {LIFE} steps", "unanswered")
             elif why := self._outgrown(question, view):
                 self.lapse(question, view.step, why)
 
     def _outgrown(self, question: Question, view: RunView) -> str:
-        """Why a way back that waits would not be proposed any more, looked at now and then; empty while it would."""
+        """Why a waiting rollback would no longer be proposed, checked at intervals; empty if it still would."""
         trial, waited = question.trial, view.step - question.asked
         due = trial.remedy.rollback and waited % COOLDOWN == COOLDOWN - 1
         return self._unfounded(trial, view) if due and self._context.members(trial.incident) else ""
 
 
 def worth_asking_again(asked: Question, critical: bool, step: int) -> bool:
-    """Whether to compare a proposal with the present run: once there is damage, and at intervals.
+    """Whether to compare a proposal with the current run: once there is damage, and at intervals.
 
-    An approved proposal is not compared, nor is a return to a checkpoint while there is damage: the causes found in a
-    broken run change with what is left of it, and nothing else repairs its weights.
+    An approved proposal is not compared, nor is a rollback while there is damage: the likely causes of a broken run
+    change as it decays, and only a rollback repairs its weights.
     """
     worse = critical and not asked.trial.critical
     if asked.trial.remedy.rollback and critical and not worse:

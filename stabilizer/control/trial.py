@@ -1,4 +1,4 @@
-"""One fix as an experiment: what is changed, and the hypothesis that is written down before."""
+"""One fix as an experiment: the change, and the hypothesis that is recorded before it."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from stabilizer.remedies.situation import Situation
 from stabilizer.remedies.turns import turns
 
 ONSET_MARGIN = 10
-"""Steps a rollback's target should be older than the onset, whose estimate is uncertain by that at most."""
+"""Steps by which a rollback's target should precede the onset: the largest uncertainty of an onset."""
 
 SETTLE = 8
-"""Ticks after a return to a checkpoint in which a divergence may be an echo of the old one."""
+"""Ticks after a rollback in which a divergence may be an echo of the old one."""
 
 
 @dataclass
@@ -31,49 +31,50 @@ class Trial:
     incident: int
     onset: int
     critical: bool
-    """Whether there was damage when it began."""
+    """Whether there was damage when it started."""
     change: Change
     guard: Guard = field(default_factory=Guard)
     before: Guard | None = None
-    """The guard just before the change; None where that is `guard` itself. A rollback's `guard` is that of the
+    """The guard just before the change; None if that is `guard` itself. The `guard` of a rollback is that of the
     checkpoint."""
     cause: str = ""
     in_doubt: bool = False
-    """When it was proposed, the reward did not measure what was learned."""
+    """Whether the reward was unreliable when it was proposed."""
     findings: tuple[str, ...] = ()
-    """Findings that called for it when it was proposed."""
+    """Findings that needed it when it was proposed."""
     course: Course = field(default_factory=dict)
     returns: Checkpoint | None = None
-    """The state it begins from, where that is neither the present one nor chosen by the onset."""
+    """The state it starts from, if that is neither the current one nor chosen by the onset."""
     target: Checkpoint | None = None
     """The state a rollback returned to."""
     snapshot: Checkpoint | None = None
-    """The state before anything was changed."""
+    """The state before the change."""
     began: int = 0
     """The first step under the change."""
     window: int = 30
     """Ticks until it is judged."""
     ticks: int = 0
     harmed: bool = False
-    """It failed because the run got worse, so that weights have to go back as well as knobs."""
+    """It failed because the run got worse, so the weights must be restored as well as the knobs."""
     margin: int = 1
-    """Steps by which a checkpoint should be older than the onset, to be from before it beyond doubt."""
+    """Steps by which a checkpoint should be older than the onset to be certainly from before it."""
     back: bool = False
-    """The change gives settings the values that they had before an undeclared change."""
+    """Whether the change restores the values from before an undeclared change."""
     replays: bool = False
-    """It goes back with its cause known and removed, so the prompts ahead stay the same: one change at a time."""
+    """Whether it rolls back with its cause known and removed, so that the prompts stay the same: one change at a
+    time."""
     holds: float | None = None
-    """The learning rate that the knob keeps while the schedule is away."""
+    """The learning rate that the knob keeps while the schedule is off."""
     under: Trial | None = None
-    """The trial it goes on from, which did not help."""
+    """The failed trial that it is built on."""
     outlived: tuple[str, ...] = ()
     """Findings of the incident that stay open whether it helps or not."""
     came: int = 0
-    """The first step at which what it waited for had happened; 0 if it has not, or it waits for nothing."""
+    """The first step at which the event it waited for had happened; 0 if it has not, or if it waits for nothing."""
     twin: dict[str, Any] | None = None
-    """What copies of the run did with and without the change."""
+    """Results of copies of the run with and without the change."""
     probe: Probe | None = None
-    """Rewards of the weights to go back to, and of the present ones."""
+    """Rewards of the target's weights and of the current ones."""
     asked: int = 0
     """Steps that this measurement cost, whether it succeeded or not."""
 
@@ -84,11 +85,11 @@ class Trial:
 
     @property
     def alone(self) -> bool:
-        """Whether it changes settings from the present state, and nothing else."""
+        """Whether it only changes settings, from the current state."""
         return not (self.back or self.target or self.under or self.returns)
 
     def evidence(self) -> dict[str, Any]:
-        """What was tried and measured before the change, and the steps it cost."""
+        """Trials and measurements before the change, and their cost in steps."""
         found: dict[str, Any] = {}
         if self.twin:
             found = {"twin": self.twin, "extra_steps": self.twin["extra_steps"]}
@@ -99,7 +100,7 @@ class Trial:
 
     @property
     def words(self) -> str:
-        """What it does, in words."""
+        """A description of the change."""
         turned = in_words({knob: turn for knob, turn in self.change.items() if turn[0] != turn[1]})
         warming = "warmed up again over 20 steps" if "control/lr_scale" in self.course else ""
         return ", ".join(filter(None, [*self.remedy.orders, f"set {turned}" if turned else "", warming]))
@@ -110,11 +111,11 @@ class Trial:
         return 1 + len(self.chain())
 
     def chain(self) -> list[Trial]:
-        """The trials it goes on from, newest first."""
+        """The trials that it is built on, newest first."""
         return [self.under, *self.under.chain()] if self.under else []
 
     def hypothesis(self) -> dict[str, Any]:
-        """What the journal holds before anything is changed."""
+        """The fields of the journal entry before the change."""
         metric = next(iter(self.change), None)
         return {
             "why": self.remedy.why,
@@ -149,12 +150,12 @@ class Trial:
 def plan(
     action: str, remedy: Remedy, change: Change, now: Situation, onset: int, *, margin: int | None = None
 ) -> Trial:
-    """The trial of a remedy in a situation, with the state that it would return to and the level it must keep."""
+    """The trial of a remedy in a situation, with the state it would return to and the level it must keep."""
     turned = turns(now.view, onset, now.memory.courses)
     back = now.puts_back(change, onset)
     if back:
         onset, margin = min(turn.step for turn in turned), 1
-    if margin is None:  # the sooner it was seen, the less it can be off
+    if margin is None:  # an onset that was detected early is more precise
         margin = min(ONSET_MARGIN, max(1, (now.view.step - onset) // 2))
     ways = targets(now.checkpoints, onset, margin) if remedy.rollback else []
     target = ways[0] if ways else None
@@ -186,12 +187,12 @@ def plan(
 
 
 def _course(remedy: Remedy, change: Change, now: Situation) -> Course:
-    """The knobs of this run that the change takes somewhere row by row."""
+    """The knobs of this run that the change moves gradually."""
     return {knob: values for knob, values in remedy.course(change, now.knobs).items() if knob in now.knobs}
 
 
 def _guard_at(target: Checkpoint, onset: int, now: Situation, remedy: Remedy) -> Guard:
-    """The level of the run at a checkpoint; for one too early to have a level, that from before the onset."""
+    """The level of the run at a checkpoint; if it is too early for a level, that from before the onset."""
     there = now.view.at(target.step)
     return Guard.of(there if progress(there) else now.view.at(onset - 1), remedy.horizon)
 

@@ -90,10 +90,10 @@ REMEDIES: tuple[Remedy, ...] = (
 BY_ID = {remedy.id: remedy for remedy in REMEDIES}
 
 RECOVERS = 3
-"""Newest rows, one of which must be a finite number for the numbers to be back."""
+"""Number of newest rows; one finite value among them means that finite numbers are back."""
 
 LIVE = frozenset({"created", "running", "paused", "stalled"})
-"""States of a run whose process may still take an order."""
+"""States of a run whose process can still receive an order."""
 
 FIRST: dict[str, tuple[str, ...]] = {
     "no-kl-anchor": ("roll-back", "raise-beta"),
@@ -120,7 +120,8 @@ def for_cause(cause: str) -> list[Remedy]:
 
 
 def fitting(cause: str, view: RunView) -> list[Remedy]:
-    """Those of them that can help this run. Going back repairs weights, so it is left out if those are unharmed."""
+    """Remedies against a cause that can help this run. A rollback repairs weights, so it is left out if they are
+    intact."""
     unharmed = _unharmed(cause, view)
     return [r for r in for_cause(cause) if not (r.rollback and unharmed) and not r.unfit(view)]
 
@@ -140,18 +141,17 @@ def _unharmed(cause: str, view: RunView) -> bool:
 
 
 def _is_sane(name: str, value: float) -> bool:
-    """Whether a knob can have the value that a log gives: a log may contain anything."""
+    """Whether a logged value is valid for a knob; a log may contain anything."""
     choices = KNOBS[name].choices
     return value in range(len(choices)) if choices else abs(value) < 1e18  # so no NaN either
 
 
 def advise(causes: Sequence[Cause], view: RunView, onset: int | None = None) -> tuple[RemedyAdvice, ...]:
-    """What to change against the likeliest cause, with the present knobs of this run.
+    """Advice against the most likely cause, with the current knobs of this run.
 
-    A setting that was changed around the onset, and that nobody declared, is the first to be put back, whatever the
-    cause.
-    A run that logs no knobs still has a learning rate, so its scale counts as 1; of a remedy that needs a knob whose
-    value nobody knows the words remain, if it has some for doing it by hand.
+    An undeclared change of a setting around the onset is undone first, whatever the cause. A run that logs no knobs
+    still has a learning rate, so its scale counts as 1. If a remedy needs a knob with an unknown value, its manual
+    instruction is given, where it has one.
     """
     if not causes:
         return ()
@@ -177,10 +177,10 @@ def advise(causes: Sequence[Cause], view: RunView, onset: int | None = None) -> 
 
 
 def fitted(advice: Sequence[RemedyAdvice], *, harm: bool, state: str, ours: bool) -> tuple[RemedyAdvice, ...]:
-    """Advice as it fits the state of a run: nothing hard without harm, and nothing for a process that is not there.
+    """Advice that fits the state of a run: no hard change without damage, and no order to a process that has ended.
 
-    `harm`: the incident stands and is more than information. `state` is that of a run directory; of a foreign log
-    nobody can be ordered to do anything, so that what would be a hard change is a person's, in the next run.
+    `harm`: the incident is open and above severity info. `state` is that of a run directory. The run of a foreign log
+    takes no orders, so a person makes a hard change in the next run.
     """
     live = ours and state in LIVE
     fit = []
@@ -201,29 +201,29 @@ def fitted(advice: Sequence[RemedyAdvice], *, harm: bool, state: str, ours: bool
 
 
 def _how(remedy: Remedy, change: Change, ours: bool = True, *, state: str = "running") -> str:
-    """How to do it in our own trainer; readers of other trainers' logs say it in that trainer's words."""
+    """How to apply it in this trainer; the readers of other trainers' logs name that trainer's settings."""
     turned = in_words(change)
     if remedy.safety == "advice":
-        words = f"{remedy.by_hand or 'by hand'}{f' ({turned})' if turned else ''}"
+        words = f"{remedy.by_hand or 'manually'}{f' ({turned})' if turned else ''}"
         return f"{words}; {remedy.restart or 'needs a restart'}" if ours else words
     setting = [f"set {turned}"] if turned else []
     if not ours or state not in LIVE:
         when = "in the next run" if state == "finished" or not ours else "when the run is resumed, or in the next one"
-        first = ["begin with a checkpoint from before the onset"] if remedy.rollback else []
+        first = ["start from a checkpoint from before the onset"] if remedy.rollback else []
         return f"{when}: {' and '.join([*first, *setting])}"
     done = " and ".join([ORDER_WORDS[order] for order in remedy.orders] + setting)
     if remedy.rollback:
         done = " and ".join(filter(None, ["return to a checkpoint from before the onset", done]))
     if remedy.asks:
-        return f"{done}; only a person's word does it (--remedy approve asks)"
+        return f"{done}; a person must approve it (--remedy approve asks)"
     mode = "auto-safe" if remedy.safety == "soft" else "auto-full"
-    return f"{done} while the run goes on (--remedy {mode} does it, --remedy approve asks first)"
+    return f"{done} during the run (--remedy {mode} does it, --remedy approve asks first)"
 
 
 ORDER_WORDS = {
     "skip-update": "skip the updates of some steps (stabilizer fix RUN do skip-update skips one)",
-    "reset-optimizer": "start the optimizer's averages afresh (stabilizer fix RUN do reset-optimizer)",
-    "reset-reference": "make the present policy the reference (stabilizer fix RUN do reset-reference)",
+    "reset-optimizer": "reset the optimizer's averages (stabilizer fix RUN do reset-optimizer)",
+    "reset-reference": "make the current policy the reference (stabilizer fix RUN do reset-reference)",
     "pause": "pause the run (stabilizer fix RUN pause)",
     "stop": "end the run with its state saved (Ctrl-C or SIGTERM does)",
 }

@@ -1,4 +1,4 @@
-"""The base of every remedy: one bounded change, with its reason and the test that will judge it."""
+"""The base of every remedy: one bounded change, its reason and the test that judges it."""
 
 from __future__ import annotations
 
@@ -15,54 +15,54 @@ from stabilizer.remedies.situation import Situation
 from stabilizer.runs.history import RunView
 
 BACK = 3
-"""Rows that show that what a fix waits for has happened."""
+"""Rows needed to show that the event a fix waits for has happened."""
 SECTIONS = (
     "What it does", "For", "Preconditions", "Dose and bounds", "Undo", "Side effects", "References",
 )  # fmt: skip
-"""Sections of the page of a remedy, which is its class's docstring."""
+"""Sections of the page of a remedy; the page is the docstring of its class."""
 
 
 class Remedy:
-    """One fix: file, class and id are the same words, a verb. It sees knob values, never the model.
+    """One fix. Its file, class and id share one name, a verb. It reads knob values, never the model.
 
-    `change` is pure: the same knobs give the same proposal, so advice after the fact and a live fix agree. What is no
-    knob (forgetting the optimizer's averages, skipping updates, ending the run) is an order of `controls.ORDERS`.
+    `change` is pure: the same knobs give the same proposal, so later advice and a live fix agree. An action without a
+    knob (resetting the optimizer's averages, skipping updates, ending the run) is an order of `controls.ORDERS`.
     """
 
     id: str
     safety: ClassVar[Literal["soft", "hard", "advice"]]
     answers: tuple[str, ...]
-    """Causes it is meant for."""
+    """Causes it treats."""
     rollback: ClassVar[bool] = False
-    """Returns to a checkpoint from before the onset; then the change must remove the cause, or it would replay it."""
+    """Returns to a checkpoint from before the onset. The change must then remove the cause, or the failure repeats."""
     orders: ClassVar[tuple[str, ...]] = ()
-    """What it does beside turning knobs."""
+    """Orders it gives besides changing knobs."""
     repeats: ClassVar[int] = 1
-    """Steps in which the orders are given again."""
+    """Number of steps at which the orders are repeated."""
     asks: ClassVar[bool] = False
-    """Waits for a person in every mode, because somebody has to end what it begins."""
+    """Waits for a person in every mode, because a person must end it."""
     harmless: ClassVar[bool] = False
-    """Touches neither weights nor data, so nothing can get worse and there is nothing to go back from."""
+    """Changes neither weights nor data, so it can do no damage and needs no rollback."""
     slows: ClassVar[bool] = False
-    """Slows learning for as long as it lasts, to keep what has not failed yet from failing."""
+    """Slows learning while it lasts, to prevent a failure."""
     outlived_by: ClassVar[tuple[str, ...]] = ()
-    """Findings of a trouble that it makes harmless and does not remove: they do not show whether it helped."""
+    """Findings of a fault that it makes harmless but does not remove: they do not show whether it helped."""
     horizon: ClassVar[int] = 30
     """Steps after which a trial is judged at the earliest; a noisy guard makes it longer."""
     by_hand: str = ""
-    """What a person does, as an instruction, where that is more than turning the knobs of `change`."""
+    """The instruction for a person, where it is more than changing the knobs of `change`."""
     turns: ClassVar[str] = ""
-    """The one knob that `by_hand` is about. Where its value is known, `change` says the same with numbers."""
+    """The one knob that `by_hand` is about. If its value is known, `change` gives the same advice with numbers."""
     of_settings: bool = True
-    """It changes a trainer's settings, not data, rewards or code alone."""
+    """It changes settings of a trainer, not only data, rewards or code."""
     restart: str = ""
-    """What has to be restarted for it in another trainer, where that differs from any other setting."""
+    """The restart it needs in another trainer, where that differs from other settings."""
     why: str
     expects: str
-    """What must be seen at the horizon, in words. The guard is the other half of the hypothesis."""
+    """The expected result at the horizon. The guard is the other half of the hypothesis."""
 
     def change(self, knobs: Mapping[str, float]) -> Change | None:
-        """Knobs before and after; None when it can't help (a bound is reached, the knob is missing)."""
+        """Knobs before and after; None if it can't help (a bound is reached or the knob is missing)."""
         raise NotImplementedError
 
     def against(self, cause: str, knobs: Mapping[str, float]) -> Change | None:
@@ -76,23 +76,24 @@ class Remedy:
     def given(
         self, cause: str, knobs: Mapping[str, float], view: RunView, onset: int, ours: Mapping[str, int] = NOBODY
     ) -> Change | None:
-        """The change for a cause in a run that went wrong at `onset`. Remedies turn knobs until the steps in `ours`."""
+        """The change for a cause in a run that went wrong at `onset`. Remedies change knobs until the steps in
+        `ours`."""
         return self.against(cause, knobs)
 
     def course(self, change: Change, knobs: Mapping[str, float]) -> Course:
-        """Values of a knob at the steps of a trial, if it does not take its new value at once."""
+        """Values of a knob at the steps of a trial, if it changes gradually."""
         return {}
 
     def over(self, view: RunView, began: int) -> str:
-        """How what it waits for has happened, in a run under it since step `began`; empty while it has not."""
+        """Description of the event it waits for, if it happened since step `began`; empty otherwise."""
         return ""
 
     def unfit(self, view: RunView) -> str:
-        """Why it must not be used on this run in its present state; empty when it may."""
+        """Why it must not be used on this run in its current state; empty if it may."""
         return ""
 
     def objection(self, now: Situation) -> str | None:
-        """What speaks against it in a situation, beside `unfit`; None where nothing does."""
+        """Why it should not be used in a situation, besides `unfit`; None if it may."""
         return slowing_objection(now, self.answers) if self.slows else None
 
     def onset(self, now: Situation) -> int:
@@ -101,7 +102,7 @@ class Remedy:
 
 
 def scaled(knobs: Mapping[str, float], name: str, factor: float, low: float, high: float) -> Change | None:
-    """Multiply one knob, kept within `low`..`high` and its own bounds; None when that can't move it the right way."""
+    """Multiply one knob, within `low`..`high` and its own bounds; None if that can't move it in the right direction."""
     if name not in knobs:
         return None
     before = knobs[name]
@@ -111,31 +112,31 @@ def scaled(knobs: Mapping[str, float], name: str, factor: float, low: float, hig
 
 
 SILENCE = ("reward/no-signal", "reward/collapse", "reward/hacking", "system/data-shift")
-"""Findings about prompts that teach nothing: they stay open, however many other prompts there are."""
+"""Findings about prompts that give no gradient: they stay open, however many other prompts there are."""
 MOST_MORE, MOST_PROMPTS = 4.0, 128
-"""Largest factor by which the prompts grow at once, and the most there may be."""
+"""Largest factor of one increase of the prompts, and their largest number."""
 
 
 def more_prompts(knobs: Mapping[str, float], factor: float) -> Change:
-    """Multiply the prompts by a factor; no change where it is not above 1, or a bound is reached."""
+    """Multiply the prompts by a factor; no change if it is not above 1 or a bound is reached."""
     factor = min(factor, MOST_MORE)
     return (scaled(knobs, "control/prompts", factor, low=1, high=MOST_PROMPTS) or {}) if factor > 1 else {}
 
 
 def lowered(knobs: Mapping[str, float], name: str, to: float) -> Change | None:
-    """Lower one knob to a value; None when it is there or below."""
+    """Lower one knob to a value; None if it is not above that value."""
     before = knobs.get(name)
     return None if before is None or before <= to else {name: (before, to)}
 
 
 def raised(knobs: Mapping[str, float], name: str, to: float) -> Change | None:
-    """Raise one knob to a value; None when it is there or above."""
+    """Raise one knob to a value; None if it is not below that value."""
     before = knobs.get(name)
     return None if before is None or before >= to else {name: (before, to)}
 
 
 def switched(knobs: Mapping[str, float], name: str, to: str, *, when: tuple[str, ...]) -> Change | None:
-    """Turn one switch to a setting, if it is at one of `when`."""
+    """Set one switch to a setting, if it is at one of `when`."""
     choices = KNOBS[name].choices
     before = knobs.get(name)
     if before is None or choices[int(before)] not in when:

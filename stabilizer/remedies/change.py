@@ -1,4 +1,4 @@
-"""What a remedy does to knobs, as plain values."""
+"""Changes of knobs, as plain values."""
 
 from __future__ import annotations
 
@@ -10,4 +10,4 @@ Change = dict[str, tuple[float | None, float | None]]
 Course = dict[str, list[float]]
 """Knob -> its values at the steps of a trial."""
 NOBODY: Mapping[str, int] = MappingProxyType({})
-"""No remedy takes a knob anywhere row by row."""
+"""No remedy changes a knob gradually."""

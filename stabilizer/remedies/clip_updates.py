@@ -1,4 +1,4 @@
-"""Hold single updates back."""
+"""Limit the size of single updates."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from stabilizer.remedies.base import Change, Remedy, scaled
 
 
 class ClipUpdates(Remedy):
-    """Hold single updates back.
+    """Limit the size of single updates.
 
     What it does
         Halves the gradient norm above which an update is scaled down.
 
     For
-        Single updates that are far too large while the rest is calm.
+        Single updates that are far too large while the others are usual.
 
     Preconditions
         None.
 
     Dose and bounds
-        Times 0.5; a quarter of the configured limit at the least, and not under 0.05.
+        Times 0.5; at least a quarter of the configured limit, and not below 0.05.
 
     Undo
-        The limit goes back, by itself too once a kept trial holds nothing back any more.
+        The limit is restored, also automatically once a kept trial no longer limits anything.
 
     Side effects
-        Where most updates are above the limit it acts as a smaller learning rate, except on Adam, which undoes a
+        If most updates are above the limit, it acts as a smaller learning rate, except with Adam, which cancels a
         constant factor.
 
     References
@@ -38,8 +38,8 @@ class ClipUpdates(Remedy):
     answers = ("numeric-overflow", "lr-too-high")
     slows = True
     by_hand = "halve the norm to which gradients are scaled down"
-    why = "one bad batch must not undo a hundred good ones"
-    expects = "the incident's findings are quiet and the reward is no lower than before"
+    why = "one bad batch can undo a hundred good ones"
+    expects = "the incident's findings clear and the reward is no lower than before"
 
     def change(self, knobs: Mapping[str, float]) -> Change | None:
         return scaled(knobs, "control/max_grad_norm", 0.5, low=0.05, high=1e6)

@@ -1,4 +1,4 @@
-"""End the run while it is worth something."""
+"""End the run before it gets worse."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from stabilizer.remedies.situation import Situation
 
 
 class EarlyStop(Remedy):
-    """End the run while it is worth something.
+    """End the run before it gets worse.
 
     What it does
-        Saves the state and ends the run after the present step; `train --resume` goes on with it.
+        Saves the state and ends the run after the current step; `train --resume` continues it.
 
     For
-        A run that can only get worse or has nothing left to gain: what is paid is no longer what is wanted, or what is
-        learned can't be trusted.
+        A run that can only get worse or has nothing left to gain: the reward no longer measures the intended task, or
+        the learned policy can't be trusted.
 
     Preconditions
-        A person agrees, in every mode: on tiny runs that were broken on purpose, ending them by itself cost accuracy
-        more often than it saved any. The finding is critical; where held-out accuracy is known, it has fallen.
+        A person must agree, in every mode: on tiny runs broken on purpose, ending them automatically cost accuracy more
+        often than it saved any. The finding is critical; if held-out accuracy is known, it has fallen.
 
     Dose and bounds
         Once.
@@ -30,10 +30,10 @@ class EarlyStop(Remedy):
         `stabilizer train --resume RUN`.
 
     Side effects
-        The run is over until a person goes on with it.
+        The run is over until a person resumes it.
 
     References
-        Gao et al. 2022 (arXiv 2210.10760): past the peak more reward is less quality.
+        Gao et al. 2022 (arXiv 2210.10760): past the peak, more reward means less quality.
     """
 
     id = "early-stop"
@@ -43,13 +43,13 @@ class EarlyStop(Remedy):
     asks = True
     harmless = True
     horizon = 0
-    why = "going on costs time and makes the policy worse"
-    expects = "nothing more is lost"
+    why = "continuing costs time and makes the policy worse"
+    expects = "no further loss"
 
     def change(self, knobs: Mapping[str, float]) -> Change | None:
         return {} if knobs else None
 
     def objection(self, now: Situation) -> str | None:
         if not now.critical:
-            return "there is no damage any more that would be a reason to stop"
+            return "there is no damage that would be a reason to stop"
         return held_out_holds(now.view)

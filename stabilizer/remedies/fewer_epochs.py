@@ -1,4 +1,4 @@
-"""Go over each batch of answers fewer times."""
+"""Make fewer passes over each batch of answers."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from stabilizer.remedies.base import Change, Remedy, scaled
 
 
 class FewerEpochs(Remedy):
-    """Go over each batch of answers fewer times.
+    """Make fewer passes over each batch of answers.
 
     What it does
         Halves the passes over a batch of answers, down to one.
 
     For
-        A policy that leaves the answers it is learning from within a step.
+        A policy that moves too far from the sampled answers within a step.
 
     Preconditions
         More than one pass.
 
     Dose and bounds
-        Times 0.5, one at the least.
+        Times 0.5, at least one.
 
     Undo
-        The number goes back, by itself too once a kept trial holds nothing back any more.
+        The number is restored, also automatically once a kept trial no longer limits anything.
 
     Side effects
         Less is learned from each answer.
@@ -37,8 +37,8 @@ class FewerEpochs(Remedy):
     answers = ("too-many-epochs", "lr-too-high")
     slows = True
     by_hand = "one pass over each batch of answers, or larger minibatches"
-    why = "after some updates the policy has left the answers it is learning from"
-    expects = "KL between the sampling and the updated policy falls under 0.01 nats/token"
+    why = "after some updates the policy is too far from the answers it learns from"
+    expects = "KL between the sampling and the updated policy falls below 0.01 nats/token"
 
     def change(self, knobs: Mapping[str, float]) -> Change | None:
         return scaled(knobs, "control/inner_epochs", 0.5, low=1, high=16)

@@ -1,4 +1,4 @@
-"""Leave groups out that have nothing to compare."""
+"""Drop groups without spread from the update."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from stabilizer.runs.history import RunView
 
 
 class FilterGroups(Remedy):
-    """Leave groups out that have nothing to compare.
+    """Drop groups without spread from the update.
 
     What it does
-        Drops groups whose answers were all paid the same from the updates.
+        Drops groups whose answers all got the same reward from the updates.
 
     For
-        Batches most of whose groups have no spread: they take part in averages and bring only the pull of KL and
-        entropy.
+        Batches in which most groups have no spread: such groups count in averages and add only the KL and entropy
+        terms.
 
     Preconditions
         Advantages that compare the answers of a group; some groups must have spread.
@@ -26,7 +26,7 @@ class FilterGroups(Remedy):
         A switch: off to drop.
 
     Undo
-        The switch goes back.
+        The switch is restored.
 
     Side effects
         The effective batch is smaller and changes from step to step.
@@ -39,13 +39,13 @@ class FilterGroups(Remedy):
     safety = "soft"
     answers = ("dead-groups", "batch-too-small")
     horizon = 60
-    by_hand = "leave groups whose answers were all paid the same out of the updates"
-    why = "groups without spread dilute the gradient of those that have some"
+    by_hand = "drop groups whose answers all got the same reward from the updates"
+    why = "groups without spread dilute the gradient of the others"
     expects = "the reward rises again"
 
     def change(self, knobs: Mapping[str, float]) -> Change | None:
         return switched(knobs, "control/filter_groups", "drop", when=("off",))
 
     def unfit(self, view: RunView) -> str:
-        """Of a batch of silent groups nothing would be left."""
+        """Nothing would be left of a batch of silent groups."""
         return nothing_to_compare(view)

@@ -1,4 +1,4 @@
-"""Whether, and to before what, a run should return to a checkpoint."""
+"""Whether a run should return to a checkpoint, and to which step."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from stabilizer.remedies.urgency import DIVERGENCE, just_seen, rank
 from stabilizer.runs.history import RunView
 
 GAIN = 10
-"""Rows on either side that say whether anything was gained."""
+"""Rows on either side that show whether the reward rose."""
 FAR = 50
-"""Steps that may be thrown away without proof: about what an estimated onset is uncertain by."""
+"""Steps that may be discarded without proof: about the uncertainty of an estimated onset."""
 DOUBT_LASTS = 20
 """Steps after a finding was last seen for which it still puts the reward in doubt."""
 
 
 def returns(now: Situation) -> bool:
-    """Whether a checkpoint from before the incident may be the answer.
+    """Whether a rollback to before the incident may help.
 
-    There is damage, seen for long enough to be believed; or nothing was learned, so nothing is lost, since a divergence
-    that began with a known change, or since a loss without an explanation.
+    It may help against damage seen for long enough. It may also help if nothing was learned, so nothing is lost, since
+    a divergence that began with a known change, or since an unexplained loss.
     """
     if now.critical and not just_seen(now.members, now.view.step):
         return True
@@ -37,7 +37,7 @@ def returns(now: Situation) -> bool:
 
 
 def gained(view: RunView, since: int) -> bool:
-    """Whether the reward since a step is above what it was in the rows before, by more than its noise explains."""
+    """Whether the reward since a step is higher than in the rows before, by more than its noise explains."""
     reward = progress(view)
     if reward is None:
         return False
@@ -56,11 +56,11 @@ def doubted(findings: Iterable[Finding], onset: int) -> list[int]:
 
 
 def onset_to_undo(now: Situation) -> int:
-    """The step that a checkpoint has to be older than.
+    """The step before which a checkpoint must have been saved.
 
-    It is the first sign of the incident; or the reward's best, where the run learned on after that sign; or the damage
-    itself, where nothing older is affordable. Where the reward was in doubt shortly before, neither its best nor its
-    fall counts, and the checkpoint has to be older than the doubt.
+    It is the first sign of the incident; or the step of the best reward, if the run still learned after that sign; or
+    the damage itself, if nothing older is affordable. If the reward was in doubt shortly before, neither its best nor
+    its fall counts, and the checkpoint must be older than the doubt.
     """
     doubts = doubted(now.findings, now.onset)
     onset = min([now.onset, *doubts])
@@ -74,23 +74,23 @@ def onset_to_undo(now: Situation) -> int:
 
 
 def _steps_lost(now: Situation, onset: int) -> int | None:
-    """Steps that returning to before `onset` throws away; None where there is no such checkpoint."""
+    """Steps that a return to before `onset` discards; None if there is no such checkpoint."""
     older = [state.step for state in now.checkpoints if state.step < onset]
     return now.view.step - max(older) if older else None
 
 
 def wants_proof(now: Situation, onset: int) -> bool:
-    """Whether going back needs a held-out accuracy that fell, where it is known.
+    """Whether a rollback needs a fall of held-out accuracy, if that is known.
 
-    It does for a cause outside of the trainer, which the older weights meet as well, and where it throws away more
-    steps than the estimate of the onset may be off by.
+    It does for a cause outside of the trainer, which affects the older weights as well, and if it discards more steps
+    than the uncertainty of the onset.
     """
     lost = _steps_lost(now, onset)
     return now.cause.id in OUTSIDE or (lost is not None and lost > FAR)
 
 
 def objection_to_return(now: Situation) -> str | None:
-    """What speaks against going back."""
+    """Why a rollback should not be made."""
     if not returns(now):
-        return "there is no damage any more that going back would mend"
+        return "there is no damage that a rollback would repair"
     return held_out_holds(now.view) if wants_proof(now, onset_to_undo(now)) else None

@@ -1,4 +1,4 @@
-"""Learn from more prompts an update."""
+"""Use more prompts per update."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ from stabilizer.remedies.situation import Situation
 from stabilizer.runs.history import RunView
 
 SILENCING = ("dead-groups", "prompts-too-hard")
-"""Causes that leave fewer groups to learn from, whatever else is done about them."""
+"""Causes that leave fewer groups with a gradient, whatever other remedy is used."""
 
 
 class GrowBatch(Remedy):
-    """Learn from more prompts an update.
+    """Use more prompts per update.
 
     What it does
-        Doubles the prompts of a step; where they are at their most, halves the updates a step is split into. The
-        learning rate stays. Where groups fell silent, as of prompts that became too hard, prompts are made as many more
-        as leave no fewer groups to learn from than before; that goes on being of use while silent ones go on, so it
-        stays unless the run gets worse.
+        Doubles the prompts of a step; if they are at their maximum, halves the number of updates per step. The learning
+        rate does not change. If groups fell silent, for example because prompts became too hard, prompts are increased
+        until as many groups have spread as before. This helps as long as groups are silent, so the change is kept
+        unless the run gets worse.
 
     For
-        A reward that stands still, or swings, because the gradient is mostly noise. A batch of which less teaches.
+        A reward that is flat or swings because the gradient is mostly noise. A batch in which fewer groups have spread.
 
     Preconditions
-        Time and memory for it. Some groups must have spread: where all are silent, twice as many are as well. Against
-        prompts that are too hard, three in ten groups are silent because all answers fail.
+        Time and memory for it. Some groups must have spread: if all are silent, twice as many are silent too. Against
+        prompts that are too hard, at least three in ten groups are silent because all answers fail.
 
     Dose and bounds
-        Times 2, against silent groups up to 4; 128 prompts at most, and at most eight times the configured number.
+        Times 2, or up to 4 against silent groups; at most 128 prompts and eight times the configured number.
 
     Undo
-        The number goes back.
+        The number is restored.
 
     Side effects
-        It costs what it adds: twice the prompts, nearly twice the time of a step.
+        A step takes longer: with twice the prompts, nearly twice the time.
 
     References
         McCandlish et al. 2018 (arXiv 1812.06162) on the gradient noise scale.
@@ -47,7 +47,7 @@ class GrowBatch(Remedy):
     safety = "soft"
     answers = ("batch-too-small", "noise-floor", *SILENCING)
     horizon = 60
-    by_hand = "take twice as many prompts for each update"
+    by_hand = "use twice as many prompts per update"
     why = "twice the prompts halve the variance of the gradient"
     expects = "the reward rises again"
 
@@ -58,7 +58,7 @@ class GrowBatch(Remedy):
     def given(
         self, cause: str, knobs: Mapping[str, float], view: RunView, onset: int, ours: Mapping[str, int] = NOBODY
     ) -> Change | None:
-        """As many more as fell silent, where some did."""
+        """Add as many prompts as fell silent, if some did."""
         groups = taught(view, onset) if cause in SILENCING else None
         if cause == "prompts-too-hard" and not (groups and beyond_reach(view)):
             return None
@@ -69,10 +69,10 @@ class GrowBatch(Remedy):
         return SILENCE if cause in SILENCING else ()
 
     def unfit(self, view: RunView) -> str:
-        """Twice nothing is nothing."""
+        """More prompts do not help if all groups are silent."""
         return nothing_to_compare(view)
 
     def objection(self, now: Situation) -> str | None:
         if now.cause.id == "noise-floor" and (cosine := agreement(now.view)) >= AGREE:
-            return f"halves of a batch agree on the gradient (cosine {cosine:.2f}): it is large enough"
+            return f"the gradients of both halves of a batch agree (cosine {cosine:.2f}): it is large enough"
         return None

@@ -1,4 +1,4 @@
-"""Take more answers per prompt."""
+"""Generate more answers per prompt."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from stabilizer.runs.history import RunView
 
 
 class GrowGroup(Remedy):
-    """Take more answers per prompt.
+    """Generate more answers per prompt.
 
     What it does
-        Doubles the answers per prompt: more groups have both right and wrong ones, and a group's mean is a better
-        baseline.
+        Doubles the answers per prompt: more groups have both right and wrong answers, and the mean of a group is a
+        better baseline.
 
     For
-        Groups without spread, and a gradient that is mostly noise, when more prompts did not help. Groups of a single
-        answer, which has nothing to be compared with.
+        Groups without spread and a gradient that is mostly noise, after more prompts did not help. Groups of a single
+        answer, which has no other to compare with.
 
     Preconditions
-        Time and memory for it. Not when groups are silent because all their answers are right.
+        Time and memory for it. Not used if groups are silent because all their answers are right.
 
     Dose and bounds
-        Times 2, 32 answers at most.
+        Times 2, at most 32 answers.
 
     Undo
-        The number goes back.
+        The number is restored.
 
     Side effects
         Twice the answers, nearly twice the time of a step.
@@ -40,18 +40,19 @@ class GrowGroup(Remedy):
     safety = "soft"
     answers = ("batch-too-small", "dead-groups", "prompts-too-hard", "single-answers")
     horizon = 60
-    by_hand = "take twice as many answers to each prompt"
-    why = "more answers to a prompt are more often right and wrong ones"
+    by_hand = "generate twice as many answers per prompt"
+    why = "more answers to a prompt are more likely to include both right and wrong ones"
     expects = "fewer groups are silent and the reward rises"
 
     def change(self, knobs: Mapping[str, float]) -> Change | None:
         return scaled(knobs, "control/group_size", 2.0, low=2, high=32)
 
     def unfit(self, view: RunView) -> str:
-        """Groups that are silent because everything in them is right want harder prompts; all silent, nothing helps."""
+        """Groups that are silent because all answers are right need harder prompts; if all groups are silent, nothing
+        helps."""
         if recent(view, "batch/group_size") == 1:
-            return ""  # all are silent, for want of a second answer
+            return ""  # all are silent, because there is no second answer
         failing, passing = recent(view, "reward/all_fail_frac"), recent(view, "reward/all_pass_frac")
         if passing is not None and passing >= 0.5 and passing > (failing or 0.0):
-            return f"{passing:.0%} of groups pass as a whole: more of the same answers teach nothing"
+            return f"{passing:.0%} of groups pass as a whole: more right answers give no gradient"
         return nothing_to_compare(view)

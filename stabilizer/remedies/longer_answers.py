@@ -1,4 +1,4 @@
-"""Let answers be longer."""
+"""Allow longer answers."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from stabilizer.remedies.objections import no_room_wanted
 from stabilizer.remedies.situation import Situation
 
 LENGTH_COSTS = -0.2
-"""Correlation of length and reward below which longer answers earn less."""
+"""Correlation of length and reward below which longer answers get a lower reward."""
 
 
 class LongerAnswers(Remedy):
-    """Let answers be longer.
+    """Allow longer answers.
 
     What it does
-        Raises the longest completion allowed by half.
+        Raises the completion length limit by half.
 
     For
         Answers that are cut before they can end.
@@ -26,13 +26,13 @@ class LongerAnswers(Remedy):
         Memory and time for it; the model's context is long enough.
 
     Dose and bounds
-        Times 1.5, twice the configured limit at most.
+        Times 1.5, at most twice the configured limit.
 
     Undo
-        The limit goes back.
+        The limit is restored.
 
     Side effects
-        Steps take longer, and an answer that rambles rambles longer.
+        Steps take longer, and rambling answers grow longer.
 
     References
         DeepScaleR (2025) raised the limit in stages of 8k, 16k and 24k tokens.
@@ -42,8 +42,8 @@ class LongerAnswers(Remedy):
     safety = "hard"
     answers = ("capped-length",)
     horizon = 60
-    by_hand = "double the longest completion allowed, or leave cut answers out of the loss"
-    why = "answers are cut before they can end, and are paid as failures"
+    by_hand = "double the completion length limit, or exclude cut answers from the loss"
+    why = "answers are cut before they can end, and are scored as failures"
     expects = "less than 5 % of answers are cut"
 
     def change(self, knobs: Mapping[str, float]) -> Change | None:
@@ -54,5 +54,5 @@ class LongerAnswers(Remedy):
             return why
         earns = recent(now.view, "rollout/length_reward_corr")
         if earns is not None and earns < LENGTH_COSTS:
-            return f"longer answers are paid worse (correlation {earns:.2f}): more room would be wasted"
+            return f"longer answers get a lower reward (correlation {earns:.2f}): a higher limit would be wasted"
         return None

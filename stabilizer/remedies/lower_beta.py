@@ -1,4 +1,4 @@
-"""Give the policy more room around its reference."""
+"""Weaken the KL penalty."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ from stabilizer.remedies.objections import drift_that_grows
 from stabilizer.remedies.situation import Situation
 
 LEAST = 1e-4
-"""A penalty smaller than this holds nobody back."""
+"""A penalty below this value limits no policy."""
 
 
 class LowerBeta(Remedy):
-    """Give the policy more room around its reference.
+    """Weaken the KL penalty.
 
     What it does
         Halves the KL penalty.
 
     For
-        A reward that stands still because the penalty outweighs it.
+        A reward that is flat because the penalty outweighs it.
 
     Preconditions
-        KL to the reference flat and small; not while it accelerates.
+        KL to the reference is flat and small, and not accelerating.
 
     Dose and bounds
         Times 0.5, down to 0.0001.
 
     Undo
-        Beta goes back.
+        Beta is restored.
 
     Side effects
-        It lets go of an anchor that somebody set on purpose.
+        It weakens an anchor that may have been set on purpose.
 
     References
-        ProRL (arXiv 2505.24864) on references that must be renewed or loosened for learning to go on.
+        ProRL (arXiv 2505.24864) on references that must be reset or loosened for learning to continue.
     """
 
     id = "lower-beta"
@@ -43,7 +43,7 @@ class LowerBeta(Remedy):
     horizon = 60
     turns = "control/beta"
     by_hand = "halve the weight of the KL term"
-    why = "the penalty is stronger than the reward, so the policy stays where it started"
+    why = "the penalty outweighs the reward, so the policy stays where it started"
     expects = "the reward rises again"
 
     def change(self, knobs: Mapping[str, float]) -> Change | None:

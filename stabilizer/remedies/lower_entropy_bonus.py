@@ -1,4 +1,4 @@
-"""Pay less for indecision."""
+"""Lower the entropy bonus."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from stabilizer.remedies.base import Change, Remedy
 
 
 class LowerEntropyBonus(Remedy):
-    """Pay less for indecision.
+    """Lower the entropy bonus.
 
     What it does
-        Takes the entropy bonus down to a tenth, and a small one to 0.
+        Lowers the entropy bonus to a tenth, and a small one to 0.
 
     For
-        A bonus that pays more for indecision than the task pays for answers.
+        An entropy bonus that outweighs the reward of the task.
 
     Preconditions
         There is a bonus.
 
     Dose and bounds
-        Times 0.1; 0 when less than 0.0005 would be left.
+        Times 0.1; 0 if less than 0.0005 would be left.
 
     Undo
-        The coefficient goes back.
+        The coefficient is restored.
 
     Side effects
         Entropy falls sooner.
@@ -35,8 +35,8 @@ class LowerEntropyBonus(Remedy):
     id = "lower-entropy-bonus"
     safety = "soft"
     answers = ("entropy-bonus-too-large",)
-    by_hand = "set the entropy coefficient to 0 (or a tenth) and go on from a checkpoint before the onset"
-    why = "the bonus pays for indecision more than the task pays for answers"
+    by_hand = "set the entropy coefficient to 0 (or a tenth) and continue from a checkpoint before the onset"
+    why = "the entropy bonus outweighs the reward of the task"
     expects = "entropy returns to its level within 50 steps and the reward is no lower"
 
     def change(self, knobs: Mapping[str, float]) -> Change | None:

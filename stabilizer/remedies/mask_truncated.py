@@ -1,4 +1,4 @@
-"""Leave answers that were cut out of the loss."""
+"""Exclude truncated answers from the loss."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from stabilizer.runs.history import RunView
 
 
 class MaskTruncated(Remedy):
-    """Leave answers that were cut out of the loss.
+    """Exclude truncated answers from the loss.
 
     What it does
-        Completions that ran into the length limit teach nothing.
+        Excludes completions that reached the length limit from the loss.
 
     For
-        Answers that are cut before they can end, and are paid as failures.
+        Answers that are cut before they can end, and are scored as failures.
 
     Preconditions
-        Most answers end in time: where nearly all are cut, nothing would be left to learn from.
+        Most answers end in time: if nearly all are cut, nothing would be left to learn from.
 
     Dose and bounds
         A switch: off to on.
 
     Undo
-        The switch goes back.
+        The switch is restored.
 
     Side effects
-        Nothing speaks against length any more, so answers can grow.
+        Long answers are no longer penalised, so answers can grow.
 
     References
         DAPO (arXiv 2503.14476), overlong filtering.
@@ -39,15 +39,15 @@ class MaskTruncated(Remedy):
     id = "mask-truncated"
     safety = "hard"
     answers = ("capped-length",)
-    by_hand = "leave answers that were cut out of the loss"
-    why = "a cut answer is paid as a failure, whatever it was about to say"
-    expects = "the reward of answers that end is no lower than before, and fewer are cut"
+    by_hand = "exclude truncated answers from the loss"
+    why = "a cut answer is scored as a failure, even if it would have been right"
+    expects = "the reward of complete answers is no lower than before, and fewer are cut"
 
     def change(self, knobs: Mapping[str, float]) -> Change | None:
         return switched(knobs, "control/mask_truncated", "on", when=("off",))
 
     def unfit(self, view: RunView) -> str:
-        """What is cut is left out; of what ends something must be left."""
+        """Cut answers are excluded, so enough complete ones must be left."""
         cut = recent(view, "rollout/truncated_frac")
         return f"{cut:.0%} of answers are cut: too few would be left" if cut is not None and cut > 0.5 else ""
 

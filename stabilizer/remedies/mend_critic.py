@@ -1,4 +1,4 @@
-"""Let the critic catch up while the policy waits."""
+"""Train the critic alone for a while."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from stabilizer.remedies.base import Change, Course, Remedy
 from stabilizer.remedies.situation import Situation
 
 STEPS = 20
-"""Steps in which the critic learns alone."""
+"""Steps in which only the critic is trained."""
 
 
 class MendCritic(Remedy):
-    """Let the critic catch up while the policy waits.
+    """Train the critic alone for a while.
 
     What it does
-        Trains the critic alone for 20 steps, then goes on as before.
+        Trains the critic alone for 20 steps, then continues as before.
 
     For
-        A critic that is worse than a constant, and misleads every advantage.
+        A critic that is worse than a constant and distorts every advantage.
 
     Preconditions
-        There is a critic, and the reward has fallen or stands still for sure: a critic learns at every step, and one
-        that does no damage mends itself.
+        There is a critic, and the reward has clearly fallen or is flat: a critic learns at every step, so one that does
+        no damage recovers without help.
 
     Dose and bounds
         20 steps.
 
     Undo
-        It ends by itself; the policy is what it was.
+        It ends automatically; the policy does not change.
 
     Side effects
-        Those steps are lost to the policy.
+        The policy learns nothing in those steps.
 
     References
         VC-PPO (arXiv 2503.01491) on value pre-training.
@@ -47,19 +47,19 @@ class MendCritic(Remedy):
         "train the critic alone for 20 to 50 steps, lower its learning rate by 3, clip its"
         " values, or use group-relative advantages instead"
     )
-    why = "advantages are made of what the critic says, and it is worse than a constant"
+    why = "advantages depend on the critic's values, and the critic is worse than a constant"
     expects = "explained variance rises above 0.2"
 
     def change(self, knobs: Mapping[str, float]) -> Change | None:
         return {"control/actor_frozen": (0, 1)} if knobs.get("control/actor_frozen") == 0 else None
 
     def course(self, change: Change, knobs: Mapping[str, float]) -> Course:
-        """The policy waits, and goes on."""
+        """The policy pauses, then continues."""
         return {"control/actor_frozen": [1.0] * STEPS + [0.0]}
 
     def objection(self, now: Situation) -> str | None:
-        """A critic that misjudges learns at every step; a policy that waits for it loses those steps for sure."""
+        """A wrong critic learns at every step anyway; a policy that waits for it certainly loses those steps."""
         reward = progress(now.view)
         if reward is None or reward.dropped or stagnation(now.view):
             return None
-        return f"{reward.metric} has neither fallen nor stopped rising: the critic learns beside it"
+        return f"{reward.metric} has neither fallen nor stopped rising: the critic recovers without a pause"

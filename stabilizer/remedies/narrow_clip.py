@@ -1,4 +1,4 @@
-"""Let ratios move less far in one step."""
+"""Lower the upper clip range."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from stabilizer.remedies.situation import Situation
 
 
 class NarrowClip(Remedy):
-    """Let ratios move less far in one step.
+    """Lower the upper clip range.
 
     What it does
-        Brings the upper clip range down to 0.28, then to 0.2.
+        Lowers the upper clip range to 0.28, then to 0.2.
 
     For
-        Single tokens that move as far as they like in a step.
+        Probabilities of single tokens that change too much in a step.
 
     Preconditions
-        Several updates a batch: with one, ratios are 1 and nothing is clipped. A clip range of whole sequences, or of
-        CISPO, has another scale and is left alone.
+        Several updates per batch: with one, ratios are 1 and nothing is clipped. A clip range of whole sequences or of
+        CISPO has another scale and is not changed.
 
     Dose and bounds
         To 0.28, or from there to 0.2; not below.
 
     Undo
-        The range goes back, by itself too once a kept trial holds nothing back any more.
+        The range is restored, also automatically once a kept trial no longer limits anything.
 
     Side effects
         Rare good tokens grow more slowly, so entropy falls sooner.
@@ -40,14 +40,14 @@ class NarrowClip(Remedy):
     answers = ("clip-too-wide", "lr-too-high")
     slows = True
     by_hand = "set the clip range to 0.2 below and 0.28 above"
-    why = "a clip range this wide lets single tokens move as far as they like in one step"
+    why = "a clip range this wide barely limits how far the probability of a token moves in one step"
     expects = "the largest ratio falls and entropy and reward settle"
 
     def change(self, knobs: Mapping[str, float]) -> Change | None:
         before = knobs.get("control/epsilon_high")
         if before is None or not 0.2 < before <= 10 or knobs.get("control/epsilon_low", 0.2) >= 1:
-            return None  # at the narrow end already; or the lower bound is off, so it is no clip of ratios
-        wide = before > 0.2801  # in four bytes 0.28 is a little more than 0.28
+            return None  # at the narrow end already, or without a lower bound, so it does not clip ratios
+        wide = before > 0.2801  # as float32, 0.28 is slightly more than 0.28
         return {"control/epsilon_high": (before, 0.28 if wide else 0.2)}
 
     def objection(self, now: Situation) -> str | None:

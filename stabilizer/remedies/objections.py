@@ -1,8 +1,8 @@
-"""Questions that several remedies ask before they object.
+"""Objections that several remedies share.
 
-Most symptoms have two fixes that are opposites: a flat reward needs larger steps, an exploding one smaller steps; a
-large KL needs a stronger anchor, a pinned one a weaker. Each remedy asks the question that tells them apart, and
-objects in words that go into the journal.
+Most symptoms have two opposite fixes. A flat reward needs larger steps and an exploding one smaller steps; a large KL
+needs a stronger anchor and a pinned one a weaker anchor. Each remedy checks the condition that separates them. The
+journal records its objection.
 """
 
 from __future__ import annotations
@@ -19,37 +19,37 @@ from stabilizer.remedies.situation import OVERSHOT, Situation
 from stabilizer.runs.history import RunView
 
 TARGET_ENTROPY = 0.45
-"""Share of its early level that entropy is meant to keep: the middle of the 0.3 to 0.6 that published runs hold."""
+"""Share of its early level that entropy should keep: the middle of the 0.3 to 0.6 in published runs."""
 DEAD_BAND = 0.25
-"""Share of the target around it in which entropy is left alone."""
+"""Tolerance around the target, as a share of it."""
 FALL = 5
-"""Rows on either side that say whether a reward still falls."""
+"""Rows on either side that show whether a reward still falls."""
 PINNED_KL = 0.05
 """KL to the reference, in nats/token, up to which a policy may be pinned although it drifts."""
 
 
 def slowing_objection(now: Situation, answers: tuple[str, ...]) -> str | None:
-    """Why a remedy that slows learning, and is meant for the causes in `answers`, would not help.
+    """Why a remedy that slows learning and treats the causes in `answers` would not help.
 
-    Such a remedy keeps a reward from falling and raises nothing that fell.
+    Such a remedy can stop a fall of the reward but can't undo one.
     """
     if now.incident in now.memory.put_right:
-        return "the settings are as they were when the run was well, and smaller steps mend no weights"
+        return "the settings are those of the healthy run, and smaller steps do not repair weights"
     if now.cause.id not in OVERSHOT and now.cause.id in answers:
         return None
     if _recovers(now.members, now.view):
-        return "the reward rises since: smaller steps would slow what comes back by itself"
+        return "the reward has risen since the onset: smaller steps would slow the recovery"
     if now.members and steps_usual(now.view, now.since):
-        return "steps are as large as before the onset again: smaller ones hold nothing back, and learn more slowly"
+        return "steps are as small as before the onset again: smaller ones would only slow learning"
     if now.members and settling(now.view, now.since):
-        return "steps leapt at the same learning rate and come down by themselves: it is not what made them large"
+        return "steps grew at a constant learning rate and shrink without help: the learning rate is not the cause"
     if _fell_already(now.view):
-        return "the reward has fallen and falls no further: smaller steps bring nothing back"
+        return "the reward has fallen and falls no further: smaller steps do not restore it"
     return None
 
 
 def _recovers(members: Sequence[Finding], view: RunView) -> bool:
-    """Whether the reward rises since the onset: before one it may have risen, and be about to fall."""
+    """Whether the reward rises since the onset: a rise before it may be followed by a fall."""
     reward = progress(view)
     if reward is None or not reward.rising:
         return False
@@ -57,7 +57,7 @@ def _recovers(members: Sequence[Finding], view: RunView) -> bool:
 
 
 def _fell_already(view: RunView) -> bool:
-    """Whether a fall is over: what is left to do is to learn again, for which steps should be no smaller."""
+    """Whether a fall is over: then the policy must learn again, and smaller steps would delay that."""
     reward = progress(view)
     if reward is None or not reward.dropped:
         return False
@@ -69,19 +69,19 @@ def _fell_already(view: RunView) -> bool:
 
 
 def drift_that_pays(now: Situation) -> str | None:
-    """KL that grows while accuracy rises, with nothing else conspicuous, is learning."""
+    """KL that grows while accuracy rises, without other findings, is learning."""
     reward = progress(now.view)
     only_kl = all(finding.id.startswith("policy/kl-") for finding in now.members)
     if only_kl and reward and reward.rising and not now.critical:
-        return f"{reward.metric} rises: the drift buys something"
+        return f"{reward.metric} rises: the drift is useful"
     return None
 
 
 def drift_that_grows(now: Situation) -> str | None:
-    """A policy that is not pinned needs no more room."""
+    """A policy that is not pinned needs no weaker penalty."""
     drift = now.view.series("policy/kl_ref").last(30).finite().values
     if len(drift) >= 12 and trend(drift).rising and middle(drift[-5:]) > PINNED_KL:
-        return f"KL to the reference rises and is {middle(drift[-5:]):.2g} nats/token: nothing pins it"
+        return f"KL to the reference rises and is {middle(drift[-5:]):.2g} nats/token: the policy is not pinned"
     return None
 
 
@@ -94,15 +94,15 @@ def entropy_is_fine(now: Situation) -> str | None:
     """Entropy near its target needs no raising."""
     share = _entropy_share(now.view)
     if share is not None and share > TARGET_ENTROPY * (1 - DEAD_BAND):
-        return f"entropy is at {share:.0%} of its early level: not low enough to be raised"
+        return f"entropy is at {share:.0%} of its early level: too high to need a raise"
     return None
 
 
 def entropy_is_low(now: Situation) -> str | None:
-    """Entropy below its target allows no narrower range."""
+    """Entropy below its target rules out a narrower clip range."""
     share = _entropy_share(now.view)
     if share is not None and share < TARGET_ENTROPY * (1 + DEAD_BAND):
-        return f"entropy is at {share:.0%} of its early level: a narrower range would lower it further"
+        return f"entropy is at {share:.0%} of its early level: a narrower clip range would lower it further"
     return None
 
 
@@ -111,26 +111,26 @@ AGREE = 0.5
 
 
 def agreement(view: RunView) -> float:
-    """Cosine of the gradients of two halves of a batch; 0 where nobody measured it, which speaks for a larger batch."""
+    """Cosine of the gradients of two halves of a batch; 0 if not measured, which allows a larger batch."""
     return recent(view, "optim/grad_cosine") or 0.0
 
 
 def leapt_at_onset(now: Situation) -> bool:
-    """Whether the policy was moved too far in a few steps when the incident began, so that its weights are damaged."""
+    """Whether the policy moved too far in a few steps when the incident began, so that its weights are damaged."""
     return leapt_far(now.view, now.since)
 
 
 def no_room_wanted(now: Situation) -> str | None:
-    """Answers of a damaged policy run on, and a higher limit would not end them."""
+    """Answers of a damaged policy do not end, so a higher limit would not help."""
     if now.members and leapt_at_onset(now):
-        return "the policy leapt when it began: answers run on because it is damaged, not for want of room"
+        return "the policy moved too far when the incident began: answers are long because the weights are damaged"
     return None
 
 
 def held_out_holds(view: RunView) -> str | None:
-    """Held-out accuracy where it is known and not lower than at its best.
+    """Held-out accuracy, if it is known and not below its best.
 
-    Then nothing is being lost: ending early would save nothing, and going back far would lose what was learned since.
+    Then nothing is being lost: an early end would save nothing, and a long rollback would lose recent learning.
     """
     held = view.series("accuracy/val").finite().values
     if len(held) < 3:
@@ -139,5 +139,5 @@ def held_out_holds(view: RunView) -> str | None:
     best, now = float(pairs.max()), float(pairs[-1])
     problems = view.config("validation.problems")
     count = problems if isinstance(problems, int) and problems > 0 else 256
-    noise = float(np.sqrt(max(best * (1 - best), 0.01) / count))  # of the difference of two pairs
-    return None if best - now > 3 * noise else f"held-out accuracy is {now:.3g}, and was {best:.3g} at best"
+    noise = float(np.sqrt(max(best * (1 - best), 0.01) / count))  # of the difference of two averages
+    return None if best - now > 3 * noise else f"held-out accuracy is {now:.3g}; its best was {best:.3g}"

@@ -1,4 +1,4 @@
-"""Estimate the KL so that no token outweighs the rest."""
+"""Switch to a KL estimator that single tokens can't dominate."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from stabilizer.remedies.base import Change, Remedy, switched
 
 
 class OtherKlEstimator(Remedy):
-    """Estimate the KL so that no token outweighs the rest.
+    """Switch to a KL estimator that single tokens can't dominate.
 
     What it does
-        Puts k2, half of the squared log-ratio, in place of an estimator with an exponential in it.
+        Replaces an estimator that contains an exponential with k2, half of the squared log-ratio.
 
     For
-        A few tokens that make most of the estimated KL.
+        A few tokens that make up most of the estimated KL.
 
     Preconditions
         The KL is a term of the loss.
@@ -23,10 +23,10 @@ class OtherKlEstimator(Remedy):
         A switch: to k2.
 
     Undo
-        The switch goes back.
+        The switch is restored.
 
     Side effects
-        k2's value is biased where policies are far apart; its gradient is the one that is meant.
+        The value of k2 is biased if the policies are far apart; its gradient is that of the true KL.
 
     References
         Schulman 2020, approximating KL divergence.
@@ -36,8 +36,8 @@ class OtherKlEstimator(Remedy):
     safety = "hard"
     answers = ("kl-estimator",)
     by_hand = "use k2 in the loss or k1 in the reward, and clip log-ratios at 20"
-    why = "a few tokens make most of the estimated KL, so its gradient is theirs alone"
-    expects = "the largest token's KL is within a hundred times the mean"
+    why = "a few tokens make up most of the estimated KL and of its gradient"
+    expects = "the KL of the largest token is at most a hundred times the mean"
 
     def change(self, knobs: Mapping[str, float]) -> Change | None:
         return switched(knobs, "control/kl_kind", "k2", when=("k1", "k3", "k3_is", "k3_k2grad"))

@@ -9,31 +9,31 @@ from stabilizer.remedies.evidence import recent
 from stabilizer.runs.history import RunView
 
 MOST = 0.5
-"""Share of groups without any spread above which the others are not what is wrong."""
+"""Share of groups without any spread above which the other groups are not the problem."""
 SINCE = 10
-"""Rows that say so: a batch that lost its spread lost it lately."""
+"""Newest rows that are averaged for that share."""
 
 
 class OtherNormaliser(Remedy):
     """Scale advantages by the spread of the batch.
 
     What it does
-        Divides advantages by the deviation of the whole batch in place of each group's.
+        Divides advantages by the standard deviation of the whole batch instead of each group's.
 
     For
-        Groups whose rewards hardly differ: dividing by their spread turns rounding into large advantages.
+        Groups whose rewards hardly differ: dividing by their spread turns rounding errors into large advantages.
 
     Preconditions
-        Advantages are divided by the spread of their group now.
+        Advantages are currently divided by the spread of their group.
 
     Dose and bounds
         A switch: group_std to batch_std.
 
     Undo
-        The switch goes back.
+        The switch is restored.
 
     Side effects
-        Prompts with more spread count for more.
+        Prompts with more spread get more weight.
 
     References
         Lite PPO (arXiv 2508.08221); Dr. GRPO (arXiv 2503.20783).
@@ -45,14 +45,14 @@ class OtherNormaliser(Remedy):
     answers = ("dead-groups",)
     horizon = 60
     by_hand = "divide by the spread of the whole batch, or not at all"
-    why = "dividing by the spread of a group whose rewards hardly differ turns rounding into large advantages"
+    why = "if the rewards of a group hardly differ, dividing by their spread amplifies rounding errors"
     expects = "the largest advantage and the gradient norm fall"
 
     def change(self, knobs: Mapping[str, float]) -> Change | None:
         return switched(knobs, "control/advantage", "batch_std", when=("group_std",))
 
     def unfit(self, view: RunView) -> str:
-        """Groups without any spread have none to be blown up."""
+        """Groups without any spread have no advantages to amplify."""
         silent = recent(view, "reward/zero_std_frac", SINCE)
         if silent is not None and silent > MOST:
             return f"{silent:.0%} of groups have no spread at all"

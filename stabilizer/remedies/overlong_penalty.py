@@ -1,4 +1,4 @@
-"""Charge for answers near the length limit."""
+"""Penalise answers near the length limit."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from stabilizer.runs.history import RunView
 
 
 class OverlongPenalty(Remedy):
-    """Charge for answers near the length limit.
+    """Penalise answers near the length limit.
 
     What it does
-        Takes up to `policy.overlong_factor` of reward from answers in the last fifth of the length limit.
+        Subtracts up to `policy.overlong_factor` from the reward of answers in the last fifth of the length limit.
 
     For
         Length that grows without accuracy.
 
     Preconditions
-        Length does not earn its keep: longer answers are not the right ones.
+        Length is not useful: longer answers are not more often right.
 
     Dose and bounds
         A buffer of 0.2 of the limit.
 
     Undo
-        The buffer goes back to 0.
+        The buffer is set back to 0.
 
     Side effects
-        It changes what is paid, though not the reward function: rewards before and after do not compare.
+        It changes the reward, though not the reward function: rewards before and after can't be compared.
 
     References
         DAPO (arXiv 2503.14476), soft overlong punishment.
@@ -40,18 +40,18 @@ class OverlongPenalty(Remedy):
     id = "overlong-penalty"
     safety = "hard"
     answers = ("length-rewarded",)
-    by_hand = "charge answers for the last fifth of the length they may have, more the nearer they come to it"
-    why = "length costs nothing, and the policy delivers length"
-    expects = "length returns while accuracy stays"
+    by_hand = "penalise answers in the last fifth of the length limit, more the closer they come to it"
+    why = "length costs nothing, so answers grow longer"
+    expects = "length returns to its level and accuracy does not fall"
 
     def change(self, knobs: Mapping[str, float]) -> Change | None:
         return {"control/overlong_buffer": (0.0, 0.2)} if knobs.get("control/overlong_buffer") == 0 else None
 
     def unfit(self, view: RunView) -> str:
-        """Longer answers that are right more often are reasoning."""
+        """Longer answers that are right more often are useful reasoning."""
         earns = recent(view, "rollout/length_reward_corr")
         if earns is not None and earns > 0.2 and (accuracy := progress(view)) and accuracy.rising:
-            return f"longer answers are paid better (correlation {earns:.2f}) and the reward rises: it is earned"
+            return f"longer answers get a higher reward (correlation {earns:.2f}) and the reward rises: they are useful"
         return ""
 
     def objection(self, now: Situation) -> str | None:

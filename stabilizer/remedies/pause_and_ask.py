@@ -1,4 +1,4 @@
-"""Pause, and ask a person."""
+"""Pause and ask a person."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from stabilizer.remedies.base import Change, Remedy
 
 
 class PauseAndAsk(Remedy):
-    """Pause, and ask a person.
+    """Pause and ask a person.
 
     What it does
-        The run waits after the present step, with its state saved, until somebody says `stabilizer fix RUN resume`.
+        The run waits after the current step, with its state saved, until a person runs `stabilizer fix RUN resume`.
 
     For
-        What no knob mends, and each step makes worse.
+        A fault that no knob can fix and that each step makes worse.
 
     Preconditions
-        Somebody to ask: it is only ever done on a person's word.
+        A person who can answer: it always needs approval.
 
     Dose and bounds
         Once.
@@ -39,8 +39,8 @@ class PauseAndAsk(Remedy):
     asks = True
     harmless = True
     horizon = 0
-    why = "what no knob can mend should not cost more steps"
-    expects = "a person has looked at it"
+    why = "no knob can fix this, so more steps would be wasted"
+    expects = "a person has checked the run"
 
     def change(self, knobs: Mapping[str, float]) -> Change | None:
         return {} if knobs else None

@@ -1,4 +1,4 @@
-"""Hold the policy closer to its reference."""
+"""Strengthen the KL penalty."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from stabilizer.remedies.situation import Situation
 
 START = 0.001
 SOFT_LIMIT = 0.01
-"""Beta up to which no person need be asked."""
+"""Largest beta that needs no approval."""
 
 
 class RaiseBeta(Remedy):
-    """Hold the policy closer to its reference.
+    """Strengthen the KL penalty.
 
     What it does
-        Starts the KL penalty at 0.001, or doubles it. The reference is loaded when beta first leaves 0; with adapters
-        it is the model without them and costs no memory.
+        Starts the KL penalty at 0.001, or doubles it. The reference is loaded when beta is first above 0; with
+        adapters, the reference is the base model and needs no extra memory.
 
     For
-        Drift that does not pay: KL to the reference grows while accuracy does not.
+        Useless drift: KL to the reference grows while accuracy does not.
 
     Preconditions
-        Memory for the reference. Not while accuracy rises and nothing but the KL is conspicuous: then the drift is
+        Memory for the reference. Not used while accuracy rises and the KL is the only finding: then the drift is
         learning.
 
     Dose and bounds
-        0 to 0.001, or times 2; 0.01 at the most (`raise-beta-further` goes beyond, and is hard).
+        0 to 0.001, or times 2; at most 0.01 (`raise-beta-further` goes beyond and is a hard remedy).
 
     Undo
-        Beta goes back, by itself too where it held back steps that are small by now; the reference stays in memory.
+        Beta is restored, also automatically once the steps it limited are small; the reference stays in memory.
 
     Side effects
-        One more forward pass a step from then on. A penalty works like stopping early: it keeps what there is.
+        One more forward pass per step from then on. A penalty acts like early stopping: it preserves the policy.
 
     References
         Gao et al. 2022 (arXiv 2210.10760) on the penalty as early stopping; Schulman 2020 on KL estimators.
@@ -45,8 +45,8 @@ class RaiseBeta(Remedy):
     answers = ("no-kl-anchor", "lr-too-high", "reward-hackable")
     slows = True
     turns = "control/beta"
-    by_hand = "give the KL term a weight of 0.001, or twice the one it has"
-    why = "a KL penalty makes drift that buys no reward cost something"
+    by_hand = "set the weight of the KL term to 0.001, or double it"
+    why = "a KL penalty adds a cost to drift that brings no reward"
     expects = "KL to the reference stops growing and the reward is no lower than before"
 
     def change(self, knobs: Mapping[str, float]) -> Change | None:

@@ -1,4 +1,4 @@
-"""Hold the policy closer than a soft fix may."""
+"""Strengthen the KL penalty beyond the limit of a soft fix."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from stabilizer.remedies.situation import Situation
 
 
 class RaiseBetaFurther(Remedy):
-    """Hold the policy closer than a soft fix may.
+    """Strengthen the KL penalty beyond the limit of a soft fix.
 
     What it does
-        Doubles a KL penalty that is 0.01 or more already.
+        Doubles a KL penalty that is already 0.01 or more.
 
     For
-        Drift that a penalty of 0.01 did not end.
+        Drift that a penalty of 0.01 did not stop.
 
     Preconditions
         The penalty is at 0.01 or above; below, `raise-beta` comes first.
 
     Dose and bounds
-        Times 2, 0.1 at the most.
+        Times 2, at most 0.1.
 
     Undo
-        Beta goes back.
+        Beta is restored.
 
     Side effects
         A penalty this strong can outweigh the reward and pin the policy where it started.
@@ -38,7 +38,7 @@ class RaiseBetaFurther(Remedy):
     id = "raise-beta-further"
     safety = "hard"
     answers = ("no-kl-anchor",)
-    why = "the penalty there is does not hold the policy"
+    why = "the current penalty is too weak to hold the policy"
     expects = "KL to the reference stops growing and the reward is no lower than before"
 
     def change(self, knobs: Mapping[str, float]) -> Change | None:

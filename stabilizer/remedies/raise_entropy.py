@@ -1,4 +1,4 @@
-"""Pay the policy for staying undecided."""
+"""Raise the entropy bonus."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from stabilizer.remedies.situation import Situation
 
 
 class RaiseEntropy(Remedy):
-    """Pay the policy for staying undecided.
+    """Raise the entropy bonus.
 
     What it does
         Adds a small entropy bonus, or doubles it.
@@ -22,13 +22,13 @@ class RaiseEntropy(Remedy):
         None.
 
     Dose and bounds
-        0.001 nats of loss per nat of entropy, or times 2; 0.01 at the most.
+        0.001 nats of loss per nat of entropy, or times 2; at most 0.01.
 
     Undo
-        The coefficient goes back.
+        The coefficient is restored.
 
     Side effects
-        Too much of it ends in gibberish: the reward is the guard.
+        Too large a bonus leads to gibberish: the reward is the guard.
 
     References
         Cui et al. 2025 (arXiv 2505.22617); Skywork-OR1 (arXiv 2505.22312).
@@ -38,8 +38,8 @@ class RaiseEntropy(Remedy):
     safety = "soft"
     answers = ("exploration-exhausted",)
     horizon = 60
-    by_hand = "pay a little for entropy: a coefficient of 0.001"
-    why = "groups need different answers to have anything to compare"
+    by_hand = "add a small entropy bonus: a coefficient of 0.001"
+    why = "a group without different answers has nothing to compare"
     expects = "entropy stops falling and the reward is no lower than before"
 
     def change(self, knobs: Mapping[str, float]) -> Change | None:

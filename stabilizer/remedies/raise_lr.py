@@ -12,10 +12,10 @@ from stabilizer.remedies.urgency import DIVERGENCE, rank
 from stabilizer.runs.history import RunView
 
 LIMITS = (("policy/kl_old", 0.005), ("policy/clip_frac", 0.1), ("reward/zero_std_frac", 0.5))
-"""Nats a token, and shares: above, the policy already moves enough, or has nothing to learn from."""
+"""Limits in nats per token and in shares: above them, the policy already moves enough or has nothing to learn from."""
 
 AFTER_DIVERGENCE = 100
-"""Steps after a divergence in which no fix may raise the learning rate."""
+"""Steps after a divergence during which no fix may raise the learning rate."""
 
 
 class RaiseLr(Remedy):
@@ -25,42 +25,43 @@ class RaiseLr(Remedy):
         Raises the factor on the scheduled learning rate by half.
 
     For
-        A reward that stands still because updates hardly move the policy; where the batch is small, only after batch,
-        groups and filtering.
+        A reward that is flat because updates hardly move the policy. If the batch is small, the remedies for batch,
+        groups and filtering come first.
 
     Preconditions
-        Entropy not low, KL to the sampling policy under 0.005 nats/token, few tokens clipped, fewer than half of the
-        groups silent, and no divergence within 100 steps: otherwise what looks slow is stuck, or about to break.
+        Entropy is not low, KL to the sampling policy is below 0.005 nats/token, few tokens are clipped, fewer than half
+        of the groups are silent, and there was no divergence within 100 steps. Otherwise a run that looks slow is stuck
+        or about to break.
 
     Dose and bounds
-        Times 1.5, four times the configured rate at most.
+        Times 1.5, at most four times the configured rate.
 
     Undo
-        The factor goes back; kept only when the reward rises afterwards.
+        The factor is restored; the change is kept only if the reward rises afterwards.
 
     Side effects
-        Everything that moves, moves faster, errors too.
+        All changes of the policy are faster, harmful ones too.
 
     References
-        AdaLRS (arXiv 2506.13274) raises the rate and takes it back when the slope does not improve.
+        AdaLRS (arXiv 2506.13274) raises the rate and restores it if the slope does not improve.
     """
 
     id = "raise-lr"
     safety = "hard"
     answers = ("lr-too-low", "batch-too-small")
     horizon = 60
-    why = "steps this small barely move the policy"
-    expects = "the policy moves by more than 1e-4 nats/token a step and the reward rises"
+    why = "steps this small hardly move the policy"
+    expects = "the policy moves by more than 1e-4 nats/token per step and the reward rises"
 
     def change(self, knobs: Mapping[str, float]) -> Change | None:
         return scaled(knobs, "control/lr_scale", 1.5, low=0.25, high=4.0)
 
     def unfit(self, view: RunView) -> str:
-        """Whether something else than small steps holds the run back, or a larger step would break it."""
+        """Whether the run is slow for another reason than small steps, or a larger step would break it."""
         entropy = view.series("policy/entropy").finite().values
         level = recent(view, "policy/entropy")
         if len(entropy) >= 40 and level is not None and level < 0.3 * middle(entropy[:20]):
-            return "entropy is low: the policy has stopped exploring, and larger steps would finish it"
+            return "entropy is low: the policy has stopped exploring, and larger steps would make it worse"
         for name, most in LIMITS:
             now = recent(view, name)
             if now is not None and now > most:
@@ -68,7 +69,7 @@ class RaiseLr(Remedy):
         return ""
 
     def objection(self, now: Situation) -> str | None:
-        """A flat reward asks for a larger step only where no larger step just broke something."""
+        """A flat reward needs larger steps only if no larger step caused a failure recently."""
         for finding in now.findings:
             ago = now.view.step - finding.last_step
             if rank(finding) <= DIVERGENCE and finding.severity != "info" and ago < AFTER_DIVERGENCE:

@@ -1,4 +1,4 @@
-"""Sample more boldly."""
+"""Raise the sampling temperature."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from stabilizer.remedies.situation import Situation
 
 
 class RaiseTemperature(Remedy):
-    """Sample more boldly.
+    """Raise the sampling temperature.
 
     What it does
-        Raises the sampling temperature by 0.1; the learner computes at the same.
+        Raises the sampling temperature by 0.1; the learner uses the same temperature.
 
     For
-        Entropy that a bonus did not bring back.
+        Low entropy that a bonus did not raise.
 
     Preconditions
         None.
 
     Dose and bounds
-        Plus 0.1, 1.3 at the most.
+        Plus 0.1, at most 1.3.
 
     Undo
-        The temperature goes back.
+        The temperature is restored.
 
     Side effects
-        It delays the loss of variety, it does not prevent it; accuracy in training falls at first.
+        It delays the loss of variety but does not prevent it; training accuracy falls at first.
 
     References
         ProRL (arXiv 2505.24864).
@@ -38,8 +38,8 @@ class RaiseTemperature(Remedy):
     safety = "hard"
     answers = ("exploration-exhausted",)
     horizon = 60
-    by_hand = "sample a tenth hotter, up to 1.3"
-    why = "bolder samples find answers that the policy no longer tries"
+    by_hand = "raise the sampling temperature by 0.1, up to 1.3"
+    why = "a higher temperature samples answers that the policy no longer tries"
     expects = "fewer groups are silent and the reward is no lower than before"
 
     def change(self, knobs: Mapping[str, float]) -> Change | None:

@@ -1,4 +1,4 @@
-"""Start the optimizer's averages afresh."""
+"""Reset the optimizer's averages."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from stabilizer.runs.history import RunView
 
 
 class ResetOptimizer(Remedy):
-    """Start the optimizer's averages afresh.
+    """Reset the optimizer's averages.
 
     What it does
-        Forgets the running averages of gradients; they grow anew from the next update, at a learning rate that rises
-        from half over 20 steps.
+        Clears the running averages of gradients. They build up again from the next update, at a learning rate that
+        rises from half over 20 steps.
 
     For
-        Averages that do not belong to these gradients: after a resume without them, or after a spike.
+        Averages that do not match the current gradients: after a resume without them, or after a spike.
 
     Preconditions
-        The steps have not just grown: averages that begin anew make them large by themselves, for some rows.
+        Steps have not just grown: new averages make steps large for some rows in any case.
 
     Dose and bounds
-        Once an incident.
+        Once per incident.
 
     Undo
         The run returns to the snapshot, averages included.
 
     Side effects
-        The first updates are about the size of the learning rate whatever the gradient.
+        The first updates have about the size of the learning rate, whatever the gradient.
 
     References
         SPAM (arXiv 2501.06842).
@@ -40,21 +40,21 @@ class ResetOptimizer(Remedy):
     safety = "hard"
     answers = ("optimizer-state",)
     orders = ("reset-optimizer",)
-    by_hand = "load the optimizer's state with the weights, or start it afresh with 20 steps of warm-up"
-    why = "the optimizer's running averages do not belong to these gradients, so steps are too large or too small"
-    expects = "the change of the weights per step is back at its level"
+    by_hand = "load the optimizer's state with the weights, or reset it with 20 steps of warm-up"
+    why = "the optimizer's running averages do not match these gradients, so steps are too large or too small"
+    expects = "the change of the weights per step returns to its level"
 
     def unfit(self, view: RunView) -> str:
-        """Averages that have just begun anew make steps too large, and beginning once more repeats that."""
+        """New averages make steps too large, and another reset would repeat that."""
         steps = view.series("optim/update_ratio").last(60).finite().values
         larger = len(steps) >= 30 and steps[20:].max() > 2 * median(steps[:20]) > 0
-        return "the averages have just begun anew" if larger else ""
+        return "the averages have just been reset" if larger else ""
 
     def change(self, knobs: Mapping[str, float]) -> Change | None:
         return {} if knobs else None
 
     def course(self, change: Change, knobs: Mapping[str, float]) -> Course:
-        """The averages are made of few gradients at first, so the rate rises to where it was."""
+        """The averages are based on few gradients at first, so the rate rises gradually to its former value."""
         now = knobs.get(LR, LOWEST)
         rates = [max(now * (0.5 + 0.5 * row / REWARM), LOWEST) for row in range(REWARM + 1)]
         return {LR: rates} if now > LOWEST else {}

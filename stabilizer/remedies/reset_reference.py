@@ -1,4 +1,4 @@
-"""Measure the KL from the present policy on."""
+"""Use the current policy as the reference."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from stabilizer.remedies.situation import Situation
 
 
 class ResetReference(Remedy):
-    """Measure the KL from the present policy on.
+    """Use the current policy as the reference.
 
     What it does
-        Makes the present policy the reference.
+        Makes the current policy the reference.
 
     For
-        A policy held at a reference it has outgrown, when a smaller penalty did not free it.
+        A policy held at an outdated reference, after a smaller penalty did not help.
 
     Preconditions
         There is a penalty: beta above 0.
 
     Dose and bounds
-        Once an incident.
+        Once per incident.
 
     Undo
-        The run returns to the snapshot, with the reference it had.
+        The run returns to the snapshot, with its former reference.
 
     Side effects
-        Nothing holds the policy to where it started any more: what it forgot since is not brought back.
+        The policy is no longer held near its start: forgotten abilities do not come back.
 
     References
         ProRL (arXiv 2505.24864).
@@ -39,8 +39,8 @@ class ResetReference(Remedy):
     answers = ("pinned-by-kl",)
     orders = ("reset-reference",)
     horizon = 60
-    by_hand = "start anew from the present weights, with them as the reference"
-    why = "the policy is held to a place it has outgrown"
+    by_hand = "start again from the current weights, with them as the reference"
+    why = "the policy is held at an outdated reference"
     expects = "the reward rises again"
 
     def change(self, knobs: Mapping[str, float]) -> Change | None:

@@ -1,4 +1,4 @@
-"""Put back a setting that was changed just before things broke."""
+"""Restore a setting that was changed just before the run broke."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from stabilizer.runs.history import RunView
 
 
 class RestoreSetting(Remedy):
-    """Put back a setting that was changed just before things broke.
+    """Restore a setting that was changed just before the run broke.
 
     What it does
-        Gives every knob that changed shortly before the onset, and that nobody declared to have changed, its former
-        value. A learning rate that left its schedule upward is held where it was, by its knob, for as long as it is up.
-        A trial of something else that was begun before the change could be seen gives way.
+        Restores the former value of every knob that changed shortly before the onset without a declaration. If the
+        learning rate rose above its schedule, its knob keeps it at the former rate while the schedule is too high. A
+        trial of another remedy that started before the change was visible is undone.
 
     For
-        Whatever is found after a setting was changed: what changed last is the first suspect, and what it was before
-        has been tried out by this very run.
+        Any findings after a change of a setting: the latest change is the first suspect, and its former value has
+        worked in this run.
 
     Preconditions
-        The knob stood still before the change, no event declares the change (a person's word, a stage, a fix), and no
-        remedy has turned the knob meanwhile.
+        The knob was constant before the change, no event declares the change (a person, a stage, a fix), and no remedy
+        has changed the knob since.
 
     Dose and bounds
-        Exactly the former value, which is within the knob's bounds because it has been in force.
+        Exactly the former value, which is within the knob's bounds because the run used it.
 
     Undo
-        By a person (fix RUN revert). It is kept unless something else works better, for the burden of proof is on what
-        was changed without a word; a run that does not recover under it goes back to before the onset on top of it.
+        By a person (fix RUN revert). It is kept unless another remedy works better, because the undeclared change is
+        the suspect. If the run does not recover, a rollback to before the onset follows in addition.
 
     Side effects
-        Takes back what somebody may have meant, and did not declare.
+        It may undo an intended change that nobody declared.
 
     References
         The first question of every incident review: what changed?
@@ -43,15 +43,15 @@ class RestoreSetting(Remedy):
     safety = "soft"
     answers = ()
     horizon = 15
-    by_hand = "put back what was changed before the onset"
-    why = "this was changed shortly before things broke, and the run was well with what it was before"
-    expects = "the incident's findings are quiet and the reward is no lower than before"
+    by_hand = "restore the setting that was changed before the onset"
+    why = "this setting was changed shortly before the run broke, and the run was healthy with the former value"
+    expects = "the incident's findings clear and the reward is no lower than before"
 
     def change(self, knobs: Mapping[str, float]) -> Change | None:
-        return None  # only the course of the run tells
+        return None  # the change depends on the history of the run
 
     def given(
         self, cause: str, knobs: Mapping[str, float], view: RunView, onset: int, ours: Mapping[str, int] = NOBODY
     ) -> Change | None:
-        """The former values of what was changed around the onset."""
+        """The former values of the settings that were changed around the onset."""
         return turned_back(view, onset, ours) or None

@@ -1,4 +1,4 @@
-"""Give the weight of silent prompts to those that can teach."""
+"""Replace silent prompts with prompts that have spread."""
 
 from __future__ import annotations
 
@@ -10,35 +10,35 @@ from stabilizer.runs.history import RunView
 
 FILTER = "control/filter_groups"
 LEAST = 0.3
-"""Share of silent groups from which others in their place are worth generating."""
+"""Share of silent groups from which replacing them is worth its cost."""
 
 
 class ReweightPrompts(Remedy):
-    """Give the weight of silent prompts to those that can teach.
+    """Replace silent prompts with prompts that have spread.
 
     What it does
-        Draws other prompts in place of those whose answers were all paid the same, or differ by under a hundredth of
-        what the widest group of the batch differs by, until the batch is full: a curriculum made by the policy itself.
-        Where so few have spread that it would not fill, prompts are asked for until as many can teach as before; so are
-        they where a critic judges in place of the group, so that nothing is drawn anew.
+        Draws other prompts in place of silent ones until the batch is full, so that the policy sets its own curriculum.
+        A prompt is silent if its answers all got the same reward, or differ by less than a hundredth of the widest
+        group of the batch. If too few prompts have spread to fill the batch, the number of prompts is raised until as
+        many have spread as before. The same is done with a critic, because nothing is redrawn then.
 
     For
         Too few groups with spread for a gradient.
 
     Preconditions
-        Some prompts must have spread. Against prompts that are too hard, three in ten groups are silent because all
-        answers fail: where silent ones are those that are solved, only hard ones would be learned from.
+        Some prompts must have spread. Against prompts that are too hard, at least three in ten groups are silent
+        because all answers fail: if solved prompts are the silent ones, only hard prompts would remain.
 
     Dose and bounds
-        A switch: to resample, with at most `policy.resample_batches` draws a step; up to four times the prompts, 128 at
-        most.
+        A switch: to resample, with at most `policy.resample_batches` draws per step; up to four times the prompts, at
+        most 128.
 
     Undo
-        The switch goes back, and the prompts with it.
+        The switch and the number of prompts are restored.
 
     Side effects
-        Up to that many times the generation of a step, and as many times more as there are prompts; hard prompts are
-        learned from only once they are within reach.
+        Generation takes up to that many times as long, and longer in proportion to the added prompts. Hard prompts are
+        learned only once the policy sometimes solves them.
 
     References
         DAPO (arXiv 2503.14476), dynamic sampling.
@@ -49,7 +49,7 @@ class ReweightPrompts(Remedy):
     answers = ("dead-groups", "prompts-too-hard")
     outlived_by = SILENCE
     horizon = 60
-    why = "prompts that all answers fail, or pass, take places of prompts that could teach"
+    why = "prompts whose answers all fail or all pass give no gradient and take the place of others"
     expects = "more groups have spread and the reward rises"
 
     def change(self, knobs: Mapping[str, float]) -> Change | None:
@@ -58,7 +58,7 @@ class ReweightPrompts(Remedy):
     def given(
         self, cause: str, knobs: Mapping[str, float], view: RunView, onset: int, ours: Mapping[str, int] = NOBODY
     ) -> Change | None:
-        """The switch, and as many prompts as leave no fewer groups to learn from than there were before the onset."""
+        """The switch, and enough prompts for as many groups with spread as before the onset."""
         change = self.change(knobs)
         if (change is None and FILTER in knobs) or (cause == "prompts-too-hard" and not beyond_reach(view)):
             return None
@@ -71,8 +71,8 @@ class ReweightPrompts(Remedy):
         return {**(change or {}), **more} or None
 
     def unfit(self, view: RunView) -> str:
-        """Where no prompt has spread there is nothing to draw instead, and where most have there is little to gain."""
+        """If no prompt has spread, there is nothing to draw instead; if most have, there is little to gain."""
         silent = silent_groups(view)
         if silent is not None and max(silent, faint(view)) < LEAST:
-            return f"only {silent:.0%} of groups are silent, and the others differ as they did"
+            return f"only {silent:.0%} of groups are silent, and the spread of the others has not changed"
         return nothing_to_compare(view)

@@ -1,4 +1,4 @@
-"""Return to a state from before the incident, and take its cause away."""
+"""Return to a state from before the incident and remove its cause."""
 
 from __future__ import annotations
 
@@ -32,41 +32,41 @@ _OWN: dict[str, Remedy] = {
 
 
 class RollBack(Remedy):
-    """Return to a state from before the incident, and take its cause away.
+    """Return to a state from before the incident and remove its cause.
 
     What it does
-        Returns to the newest verified checkpoint older than the earliest onset of the incident's findings, changes what
-        caused it and draws the prompts ahead in another order; not where the change gives a setting back its former
-        value, for then the cause is known and one thing changes at a time. Where the run learned on after that onset,
-        or nothing older is within reach, its best or the damage itself takes the onset's place; where the reward was in
-        doubt until then, the doubt does.
+        Returns to the newest verified checkpoint older than the earliest onset of the incident's findings, removes the
+        cause and draws the following prompts in another order. If the change restores the former value of a setting,
+        the order of prompts stays, because the cause is known and only one thing should change. If the run still
+        learned after that onset, the step of its best reward replaces the onset. If no older checkpoint is within
+        reach, the damage itself does. If the reward was in doubt until then, the start of the doubt does.
 
     For
-        Damage that is in the weights: turning a knob afterwards does not bring the reward back. The newest checkpoint
-        is often taken after the trouble began, so the target is chosen by the onset and not by the reward.
+        Damaged weights: changing a knob afterwards does not restore the reward. The newest checkpoint is often saved
+        after the onset, so the onset and not the reward decides the target.
 
     Preconditions
-        Damage (a critical finding), and a checkpoint older than the onset. Going back with the cause in place would
-        only replay the failure; where no cause can be told, or single steps leapt and those since are as small as
-        before, other prompts ahead are the change, and a smaller learning rate is the second answer.
-        More than 50 steps, and what meets a trouble outside of the trainer again, go only where held-out accuracy has
-        fallen, or is not known. By itself only where it wins something: the present weights and those of the checkpoint
-        answer four of the batches that come next, under the knobs, engine and reward as they are, and the held-out
-        problems. Where the checkpoint is paid no more and solves no more, by two standard errors, the trouble is not in
-        the weights, and the run stays; it is asked again after 20 steps, then 40 and so on.
+        Damage (a critical finding) and a checkpoint older than the onset. A rollback that leaves the cause in place
+        would only repeat the failure. If the cause is unknown, or a few steps leapt and the later ones are as small as
+        before, the other order of prompts is the change, and a lower learning rate comes second. A rollback of more
+        than 50 steps, or against a cause outside of the trainer, needs a fall of held-out accuracy, if that is known.
+        It is automatic only if it gains something: the current weights and those of the checkpoint answer the next four
+        batches, under the current knobs, engine and reward, and the held-out problems. If the checkpoint is not better
+        by two standard errors in reward or in solved problems, the fault is not in the weights and the run stays. The
+        comparison is repeated after 20 steps, then 40 and so on.
 
     Dose and bounds
-        A setting that was changed around the onset gets its former value. Where none was, the learning rate is halved,
-        a quarter of the configured one at the least, and warms up again; a cause that has a knob of its own (clip
-        range, passes, entropy bonus) has that turned instead. Twice a cause.
+        A setting that was changed around the onset gets its former value. Otherwise the learning rate is halved, to at
+        least a quarter of the configured rate, and warms up again. If the cause has its own knob (clip range, passes,
+        entropy bonus), that knob is changed instead. At most twice per cause.
 
     Undo
-        The knob goes back; the branch that was left stays readable.
+        The knob is restored; the abandoned branch stays readable.
 
     Side effects
-        The steps since the checkpoint are lost; to ask what would be won costs about four more. Nothing is learned from
-        the answers, and the run goes on as if nobody had asked; but a reward function of your own that remembers its
-        calls (a cache, a curriculum by calls) sees these as well.
+        The steps since the checkpoint are lost, and the comparison costs about four more. The comparison trains nothing
+        and leaves the state of the run unchanged. A custom reward function that remembers its calls (a cache, a
+        curriculum by calls) sees these calls as well.
 
     References
         PaLM (arXiv 2204.02311) restarted 100 steps before a spike and skipped its batches.
@@ -80,14 +80,14 @@ class RollBack(Remedy):
         "kl-estimator",
     )  # fmt: skip
     rollback = True
-    why = "the weights are damaged: only a state from before the onset learns again, and only without what damaged it"
-    expects = "the incident's findings are quiet, and the reward is no lower than at the checkpoint and before the fix"
+    why = "the weights are damaged: a return to before the onset helps, but only if the cause is removed"
+    expects = "the incident's findings clear, and the reward is no lower than at the checkpoint and before the fix"
 
     def change(self, knobs: Mapping[str, float]) -> Change | None:
         return _LOWER_LR.change(knobs)
 
     def against(self, cause: str, knobs: Mapping[str, float]) -> Change | None:
-        """The cause's own knob, or the learning rate where it has none or stands at its bound."""
+        """The cause's own knob, or the learning rate if there is none or it is at its bound."""
         own = _OWN.get(cause)
         return (own.change(knobs) if own else None) or self.change(knobs)
 
@@ -97,9 +97,10 @@ class RollBack(Remedy):
     def given(
         self, cause: str, knobs: Mapping[str, float], view: RunView, onset: int, ours: Mapping[str, int] = NOBODY
     ) -> Change | None:
-        """What was changed around the onset is changed back; else what answers the cause, if that is known and goes on.
+        """Undo a change around the onset; otherwise treat the cause, if it is known and still present.
 
-        A leap that is over is answered by other prompts ahead: half the rate for good would be the price of one step.
+        After a leap that is over, only the order of prompts changes: a lasting lower rate would cost too much for one
+        step.
         """
         if back := turned_back(view, onset, ours):
             return back
@@ -110,7 +111,7 @@ class RollBack(Remedy):
         return (own.given(cause, knobs, view, onset, ours) if own else None) or self.against(cause, knobs)
 
     def course(self, change: Change, knobs: Mapping[str, float]) -> Course:
-        """As the remedy whose change it is would: a lowered rate warms up, a critic is left alone for a while."""
+        """Apply the change as its own remedy would: a lower rate warms up, a critic is trained alone for a while."""
         own = [remedy for remedy in _OWN.values() if remedy.change(knobs) == change]
         return (own[0] if own else _LOWER_LR).course(change, knobs) if own or LR in change else {}
 

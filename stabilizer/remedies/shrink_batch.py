@@ -1,4 +1,4 @@
-"""Learn from fewer prompts an update."""
+"""Use fewer prompts per update."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from stabilizer.remedies.base import Change, Remedy, scaled
 
 
 class ShrinkBatch(Remedy):
-    """Learn from fewer prompts an update.
+    """Use fewer prompts per update.
 
     What it does
         Halves the prompts of a step.
 
     For
-        A run that does not fit, or whose batch was grown and no longer needs it.
+        A run that does not fit in memory, or whose enlarged batch is no longer needed.
 
     Preconditions
-        Accumulation comes first where a trainer has it: it saves the same memory and changes nothing.
+        Use gradient accumulation first if the trainer has it: it saves the same memory and changes nothing else.
 
     Dose and bounds
-        Times 0.5, eight prompts at the least.
+        Times 0.5, at least eight prompts.
 
     Undo
-        The number goes back.
+        The number is restored.
 
     Side effects
-        Twice the variance of the gradient: a learning rate that fitted may now be too high.
+        The variance of the gradient doubles: a suitable learning rate may now be too high.
 
     References
         McCandlish et al. 2018 (arXiv 1812.06162).
@@ -35,8 +35,8 @@ class ShrinkBatch(Remedy):
     id = "shrink-batch"
     safety = "hard"
     answers = ("out-of-memory",)
-    why = "half the prompts take half the memory of a step"
-    expects = "a step passes, and the reward is no lower than before"
+    why = "half the prompts need half the memory per step"
+    expects = "a step succeeds, and the reward is no lower than before"
 
     def change(self, knobs: Mapping[str, float]) -> Change | None:
         return scaled(knobs, "control/prompts", 0.5, low=8, high=4096)

@@ -1,4 +1,4 @@
-"""What a fix is chosen from: one incident of one run at one step, as a value."""
+"""The input for choosing a fix: one incident of one run at one step, as a value."""
 
 from __future__ import annotations
 
@@ -19,43 +19,44 @@ Mode = Literal["off", "suggest", "approve", "auto-safe", "auto-full"]
 MODES: tuple[Mode, ...] = get_args(Mode)
 
 OVERSHOT = ("lr-too-high", "undetermined")
-"""Causes against which slowing down helps only while steps are too large. Against others it may be kept for good."""
+"""Causes against which slower learning helps only while steps are too large. Against other causes it may be
+permanent."""
 OUTSIDE = ("prompts-too-hard", "data-shift", "reward-fault", "reward-hackable", "wrong-groups", "tool-broken")
-"""Causes in the data or the reward, which no knob of the trainer removes. What an engine gets wrong is measured by the
-token, so learning can correct for it; dead groups leave a batch too small, which can be made larger."""
+"""Causes in the data or the reward, which no knob of the trainer removes. Engine errors are not among them, because
+they are measured per token and can be corrected; nor are dead groups, because a larger batch helps."""
 IN_DOUBT = ("reward-fault", "reward-hackable")
-"""Causes that make the reward a wrong measure of what was learned for as long as they last."""
+"""Causes during which the reward does not measure what the policy learned."""
 
 
 @dataclass(frozen=True)
 class Situation:
-    """An incident, the run it happened in, and what was tried so far."""
+    """An incident, its run and the trials so far."""
 
     incident: int
     cause: Cause
     onset: int
     members: tuple[Finding, ...]
-    """Unresolved findings of the incident that call for something."""
+    """Unresolved findings of the incident that need a remedy."""
     view: RunView
     knobs: Mapping[str, float] = field(default_factory=dict)
     active: tuple[Finding, ...] = ()
     """All unresolved findings of the incident."""
     had: frozenset[str] = frozenset()
-    """Ids of the findings that the incident ever had."""
+    """Ids of all findings that the incident ever had."""
     findings: tuple[Finding, ...] = ()
     """Every finding of the run so far, resolved ones too."""
     list_checkpoints: Callable[[], Sequence[Checkpoint]] = tuple
-    """Reads which states can be returned to; asked only where a remedy goes back, because it reads the disk."""
+    """Lists the states that can be restored. It reads the disk, so only rollbacks call it."""
     memory: Memory = field(default_factory=Memory)
     affordable: float = math.inf
-    """Steps that fixes may still cost."""
+    """Steps left in the budget of fixes."""
     mode: Mode = "suggest"
     asked: str = ""
-    """The remedy whose proposal for this incident waits for an answer; empty if none does."""
+    """The remedy with an open proposal for this incident; empty if there is none."""
 
     @cached_property
     def checkpoints(self) -> tuple[Checkpoint, ...]:
-        """States that can be returned to, oldest first."""
+        """States that can be restored, oldest first."""
         return tuple(self.list_checkpoints())
 
     @property
@@ -65,7 +66,7 @@ class Situation:
 
     @property
     def damaged(self) -> bool:
-        """The same of all unresolved findings, those that call for nothing included."""
+        """Whether any unresolved finding is critical, including those that need no remedy."""
         return any(finding.severity == "critical" for finding in self.active)
 
     @property
@@ -75,21 +76,21 @@ class Situation:
 
     @property
     def since(self) -> int:
-        """The earliest onset among the members; the present step where there are none."""
+        """The earliest onset among the members; the current step if there are none."""
         return min((finding.onset_step for finding in self.members), default=self.view.step)
 
     def turns(self, onset: int) -> list[Turn]:
-        """Knobs that were changed around an onset or since without a declaration."""
+        """Undeclared changes of knobs around an onset or since."""
         return turns(self.view, onset, self.memory.courses)
 
     def puts_back(self, change: Change, onset: int) -> bool:
-        """Whether a change gives settings the values that they had before an undeclared change."""
+        """Whether a change restores the values from before an undeclared change."""
         return bool(change) and change == {turn.knob: (turn.now, turn.was) for turn in self.turns(onset)}
 
     def had_of(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Those of some findings that the incident ever had."""
+        """The subset of some findings that the incident ever had."""
         return tuple(name for name in names if name in self.had)
 
     def tried(self, remedy: str) -> bool:
-        """Whether a remedy was tried or proposed for this incident and is not due again."""
+        """Whether a remedy was tried or proposed for this incident and may not be tried again yet."""
         return self.memory.tried_by(self.incident, remedy, self.view.step)

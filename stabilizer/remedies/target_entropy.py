@@ -1,4 +1,4 @@
-"""Hold the entropy above a floor."""
+"""Keep the entropy above a floor."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ FLOOR = 0.1
 
 
 class TargetEntropy(Remedy):
-    """Hold the entropy above a floor.
+    """Keep the entropy above a floor.
 
     What it does
-        Lets the entropy bonus grow by itself while the entropy is under a target, and end when it is above.
+        Raises the entropy bonus automatically while the entropy is below a target, and removes it above the target.
 
     For
         A policy that stopped exploring before it learned the task.
@@ -25,13 +25,13 @@ class TargetEntropy(Remedy):
         No target is set yet.
 
     Dose and bounds
-        0.1 nats/token; a higher one is a person's choice.
+        0.1 nats/token; only a person may choose a higher target.
 
     Undo
-        The target is taken away, and the bonus with it.
+        The target and the bonus are removed.
 
     Side effects
-        A floor the task does not want costs accuracy at the end of a run.
+        A floor that the task does not need costs accuracy at the end of a run.
 
     References
         Skywork-OR1 (arXiv 2505.22312).
@@ -41,9 +41,9 @@ class TargetEntropy(Remedy):
     safety = "soft"
     answers = ("exploration-exhausted",)
     horizon = 60
-    by_hand = "steer the entropy bonus so that entropy stays above a floor"
-    why = "groups need different answers to have anything to compare"
-    expects = "entropy is back at its floor and the reward is no lower than before"
+    by_hand = "control the entropy bonus so that entropy stays above a floor"
+    why = "a group without different answers has nothing to compare"
+    expects = "entropy returns to its floor and the reward is no lower than before"
 
     def change(self, knobs: Mapping[str, float]) -> Change | None:
         return {"control/entropy_target": (0.0, FLOOR)} if knobs.get("control/entropy_target") == 0 else None

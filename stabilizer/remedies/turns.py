@@ -1,7 +1,7 @@
-"""Undeclared changes of settings shortly before a run broke: the first suspects, with the values from before.
+"""Undeclared changes of settings shortly before a run broke, with the former values.
 
-A declared change is somebody's decision. An undeclared one is a typing error, the next stage of a configuration or a
-schedule that ran away. It shows in the knobs, and in the learning rate compared with its knob.
+A declared change is a decision. An undeclared one is a typing error, the next stage of a configuration or a runaway
+schedule. It shows in the knobs, and in the learning rate compared with its knob.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from stabilizer.runs.journal import origin_of_event
 
 LR = "control/lr_scale"
 BEFORE = 100
-"""Steps before the onset in which a change can be the cause. A later one can be too: an onset is an estimate."""
+"""Steps before the onset in which a change can be the cause. So can a later change, because an onset is an estimate."""
 STEADY = 5
-"""Rows of one value before a change; a controller moves a knob all the time."""
+"""Rows of one value before a change; a controller changes a knob all the time."""
 JUMP = 1.5
-"""Factor from which a rate has left its schedule: no schedule rises like this after a rest. A rate that rose in each of
-`STEADY` rows need not have come so far."""
+"""Factor from which a rate has left its schedule: no schedule rises like this after constant rows. A rate that rose in
+each of `STEADY` rows needs a smaller factor."""
 SAME = 1.02
 """Factor within which a rate counts as constant."""
 MADE_UP = 1.1
-"""Factor within which a knob makes up for a rate that left its schedule. A knob that follows moves in steps."""
+"""Factor within which a knob compensates a rate that left its schedule. Such a knob moves in steps."""
 
 
 class Turn(NamedTuple):
-    """A knob that was changed, or that can make up for a rate that left its schedule."""
+    """A knob that was changed, or that can compensate a rate that left its schedule."""
 
     knob: str
     step: int
@@ -44,15 +44,15 @@ class Turn(NamedTuple):
 
 
 def turns(view: RunView, onset: int, ours: Mapping[str, int] = NOBODY) -> list[Turn]:
-    """Every undeclared change of a knob around the onset or since, and a learning rate that left its schedule upward.
+    """Every undeclared change of a knob around the onset or since, and a learning rate that rose above its schedule.
 
-    What remedies do to the knobs in `ours` row by row, until the steps given there, does not count.
+    Gradual changes that remedies make to the knobs in `ours`, until the steps given there, do not count.
     """
     return list(view.once(_turns, onset, frozenset(ours.items()), len(view.events())))
 
 
 def _turns(view: RunView, onset: int, ours: Collection[tuple[str, int]], events: int) -> list[Turn]:
-    """The same, computed again whenever the number of declared `events` has grown."""
+    """The same; `events` is the number of declared events, so that a new event invalidates the stored result."""
     found, until = [], dict(ours)
     for knob in KNOBS:
         series = view.series(knob).between(max(onset - BEFORE, until.get(knob, 0) + 1), view.step)
@@ -60,7 +60,7 @@ def _turns(view: RunView, onset: int, ours: Collection[tuple[str, int]], events:
         if row is None:
             continue
         was, left, now = series.values[row - 1], _left_at(view, series, row), series.values[-1]
-        if (left - was) * (now - was) > 0:  # neither put back since, nor more than made up for by a fix
+        if (left - was) * (now - was) > 0:  # neither restored since nor overcompensated by a fix
             found.append(Turn(knob, int(series.steps[row]), float(now), float(was)))
     if all(turn.knob != LR for turn in found):
         found += _runaway(view, onset)
@@ -68,19 +68,19 @@ def _turns(view: RunView, onset: int, ours: Collection[tuple[str, int]], events:
 
 
 def turned_back(view: RunView, onset: int, ours: Mapping[str, int] = NOBODY) -> Change:
-    """The change that undoes those turns; empty if there are none."""
+    """The change that undoes these changes; empty if there are none."""
     return {turn.knob: (turn.now, turn.was) for turn in turns(view, onset, ours)}
 
 
 def _runaway(view: RunView, onset: int) -> list[Turn]:
-    """A learning rate that left its schedule upward, as a turn of the knob that takes it back.
+    """A learning rate that rose above its schedule, as the change of the knob that restores it.
 
-    Empty if the knob makes up for it already, whoever turned it.
+    Empty if the knob already compensates for it, whoever changed it.
     """
     series = _rates(view, onset - BEFORE)
     values = series.values
     if not len(values) or not values[-1] > SAME * np.fmin.reduce(values):
-        return []  # mostly so: it is no higher now than it ever was
+        return []  # the usual case: it has not risen
     climbs = len(values) > STEADY and bool((np.diff(values[-STEADY - 1 :]) > 0).all())
     for row in range(STEADY, len(values)):
         was = values[row - STEADY : row]
@@ -95,7 +95,7 @@ def _runaway(view: RunView, onset: int) -> list[Turn]:
 
 
 def rate_now(view: RunView) -> float | None:
-    """The newest learning rate, without its knob and, where it is known, its schedule."""
+    """The newest learning rate, without its knob and, if known, its schedule."""
     values = _rates(view, view.step - BEFORE).values
     return float(values[-1]) if len(values) else None
 
@@ -127,9 +127,9 @@ def _first_turn(view: RunView, series: Series) -> int | None:
 
 
 def _left_at(view: RunView, series: Series, row: int) -> float:
-    """Where an undeclared change had taken the knob when it was next declared about.
+    """The value of the knob after an undeclared change, just before the next declared one.
 
-    If a person declared that, the value before the change: from then on the knob is where somebody wants it.
+    If a person declared it, the value before the undeclared change: from then on the value of the knob is intended.
     """
     for later in (series.values[row + 1 :] != series.values[row:-1]).nonzero()[0] + row + 1:
         if words := _words(view, int(series.steps[later])):
@@ -144,6 +144,6 @@ def _declared(view: RunView, step: int) -> bool:
 
 
 def _words(view: RunView, step: int) -> list[Event]:
-    """Events that declare a change of knobs around a step: all but notes that name no action."""
+    """Events that declare a change of knobs around a step: all except notes without an action."""
     near = [event for event in view.events() if abs(event.step - step) <= 1]
     return [event for event in near if event.kind != "note" or "action" in event.data]

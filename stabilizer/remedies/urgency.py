@@ -1,4 +1,4 @@
-"""Which findings come first: classes of findings, and the incident to serve."""
+"""Classes of findings by urgency, and the incident to treat first."""
 
 from __future__ import annotations
 
@@ -30,26 +30,26 @@ _PREFIXES = (
 )
 _LEAST_URGENT = ("policy/kl-pinned",)
 JUST_SEEN = 5
-"""Steps since its onset within which a broken fact has taught the policy nothing that is worth going back from."""
+"""Steps since the onset within which a fault has not yet affected the policy enough to need a rollback."""
 
 
 def rank(finding: Finding) -> int:
-    """The class of a finding, the most urgent first."""
+    """The class of a finding; the most urgent is 0."""
     if finding.id in _LEAST_URGENT:
         return EFFICIENCY
     return next(rank for rank, prefixes in enumerate(_PREFIXES) if finding.id.startswith(prefixes))
 
 
 def most_urgent(findings: Sequence[Finding]) -> int | None:
-    """The incident to serve. Findings that only inform, or that recover, call for nothing."""
+    """The incident to treat. Findings that are info or recovering need no remedy."""
     ranked = [(rank(f), f.incident) for f in findings if f.severity != "info" and f.state != "recovering"]
     return min(ranked)[1] if ranked else None
 
 
 def just_seen(findings: Sequence[Finding], step: int) -> bool:
-    """Whether all findings are facts about the policy's surroundings that broke within `JUST_SEEN` steps.
+    """Whether all findings are faults outside of the policy that began within `JUST_SEEN` steps.
 
-    Correcting those leaves nothing to undo. A non-finite number does not count: the weights may hold it by then.
+    Correcting those leaves nothing to undo. A non-finite number does not count, because the weights may contain it.
     """
     around = all(rank(f) == INTEGRITY or f.id == "policy/mismatch" for f in findings)
     broken = any(f.id.startswith("numerics/") for f in findings)

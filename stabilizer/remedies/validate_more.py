@@ -1,4 +1,4 @@
-"""Ask the held-out problems more often."""
+"""Validate more often."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from stabilizer.remedies.base import Change, Remedy, scaled
 
 
 class ValidateMore(Remedy):
-    """Ask the held-out problems more often.
+    """Validate more often.
 
     What it does
         Halves the steps between validations.
 
     For
-        Anything suspected that the training reward alone can't settle.
+        Any suspicion that the training reward alone can't confirm.
 
     Preconditions
         Held-out problems.
 
     Dose and bounds
-        Times 0.5, every 5 steps at the most often.
+        Times 0.5, down to every 5 steps.
 
     Undo
-        The number goes back.
+        The number is restored.
 
     Side effects
-        The time of the validations.
+        The validations take more time.
 
     References
-        None needed: more looks at the same problems.
+        None needed: the same problems, measured more often.
     """
 
     id = "validate-more"
@@ -38,8 +38,8 @@ class ValidateMore(Remedy):
     harmless = True
     horizon = 0
     by_hand = "validate twice as often"
-    why = "what is rare can't be judged by"
-    expects = "held-out accuracy is known twice as often"
+    why = "held-out accuracy is measured too rarely to judge the run"
+    expects = "held-out accuracy is measured twice as often"
 
     def change(self, knobs: Mapping[str, float]) -> Change | None:
         if not knobs.get("control/validate_every"):

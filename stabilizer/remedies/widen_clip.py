@@ -1,4 +1,4 @@
-"""Leave rare good tokens more room."""
+"""Raise the upper clip range."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from stabilizer.remedies.situation import Situation
 
 
 class WidenClip(Remedy):
-    """Leave rare good tokens more room.
+    """Raise the upper clip range.
 
     What it does
         Raises the upper clip range from 0.2 to 0.28.
@@ -19,16 +19,16 @@ class WidenClip(Remedy):
         Entropy that falls because rare tokens are clipped before they can grow.
 
     Preconditions
-        Entropy is low, and nothing explodes: the opposite fix is `narrow-clip`.
+        Entropy is low and nothing diverges: the opposite fix is `narrow-clip`.
 
     Dose and bounds
-        To 0.28; not beyond.
+        To 0.28, not further.
 
     Undo
-        The range goes back.
+        The range is restored.
 
     Side effects
-        Larger ratios, hence larger steps.
+        Larger ratios, and therefore larger steps.
 
     References
         DAPO (arXiv 2503.14476), clip-higher.
@@ -38,7 +38,7 @@ class WidenClip(Remedy):
     safety = "soft"
     answers = ("exploration-exhausted",)
     horizon = 60
-    by_hand = "let ratios rise to 0.28 above 1 before they are clipped"
+    by_hand = "raise the upper clip range to 0.28"
     why = "rare good tokens are clipped before they can grow"
     expects = "entropy stops falling and the reward is no lower than before"
 

@@ -106,14 +106,14 @@ def test_a_run_goes_back_only_where_the_weights_gone_back_to_are_paid_more_now(
     assert went is back and run.history.attempt == back
     assert (probed.data["probe"]["reward_gain"] > 0.1) is back
     assert "on the same prompts its weights get a reward of" in probed.text
-    assert back or probed.text.startswith("to go back to step 50 would win nothing: ")
+    assert back or probed.text.startswith("a rollback to step 50 would gain nothing: ")
     assert probed.data["extra_steps"] == COST and run.engine.memory.extra >= COST
 
 
 def test_what_is_refused_for_good_is_not_proposed_again_at_every_step_once_a_wait_has_run_out() -> None:
     run = Simulation("auto-full", breaks_at=10_000, outside=lambda tick: 0.2 if tick > 60 else 1.0).run(400)
     ways = [action for action in run.actions if action.remedy == "roll-back"]
-    assert any("would win nothing" in action.text for action in ways), "it was asked"
+    assert any("would gain nothing" in action.text for action in ways), "it was asked"
     assert any("it would cost" in action.text for action in ways), "and refused for good in the end"
     assert len([action for action in ways if action.entry == "proposed"]) < 10
 
@@ -128,7 +128,7 @@ def test_a_way_back_that_was_taken_in_the_end_is_known_from_then_on() -> None:
 
 def test_a_reward_that_fails_for_all_alike_is_no_reason_to_go_back() -> None:
     run, went = going_back(broken=False, left=0.0)
-    assert not went and "would win nothing" in run.actions[-1].text
+    assert not went and "would gain nothing" in run.actions[-1].text
 
 
 def test_what_would_have_won_nothing_is_looked_at_again_after_ever_longer_waits_through_a_restart() -> None:
@@ -181,8 +181,8 @@ def test_what_held_a_passing_trouble_back_is_put_back_when_it_is_over() -> None:
     run = passing().run(260)
     assert [e for r, e in run.entries() if r == "lower-lr"] == ["proposed", "approved", "applied", "reverted"]
     assert run.controls.get("control/lr_scale") == 1.0
-    assert "steps would be as large as usual without it" in run.actions[-1].text
-    assert not any("a person should look" in event.text for event in run.events), "it is no failure"
+    assert "steps would have their usual size without it" in run.actions[-1].text
+    assert not any("a person should check" in event.text for event in run.events), "it is no failure"
 
 
 def test_it_is_put_back_once_a_run_and_a_restart_knows_that() -> None:
@@ -231,9 +231,9 @@ def test_a_fix_for_what_lies_outside_is_proposed_and_says_why_it_is_not_made() -
 
     assert not considered("prompts-too-hard")
     assert [entry for _, entry in run.entries()] == ["proposed"]
-    assert "not made by itself: prompts-too-hard lies outside of the trainer" in run.actions[0].text
+    assert "not applied automatically: prompts-too-hard lies outside of the trainer" in run.actions[0].text
     assert considered("batch-too-small")
-    assert run.actions[-1].entry == "applied" and "not made" not in run.actions[1].text
+    assert run.actions[-1].entry == "applied" and "not applied" not in run.actions[1].text
 
 
 @pytest.mark.parametrize("right", [True, False])
@@ -264,7 +264,7 @@ def test_a_fix_that_does_not_help_is_undone_and_after_two_a_person_is_asked() ->
     assert outcomes == ["reverted", "reverted"]
     assert run.controls.get("control/lr_scale") == 1.0
     assert run.controls.get("control/beta") == 0.0
-    assert any("a person should look" in event.text for event in run.events)
+    assert any("a person should check" in event.text for event in run.events)
 
 
 def test_a_healthy_run_is_left_alone() -> None:
@@ -333,7 +333,7 @@ def test_a_proposal_is_replaced_when_things_have_come_to_damage() -> None:
     run = asked_before_the_damage().run(61)
     gone, asked = run.actions[-2:]
     assert (gone.action, gone.entry, asked.remedy, asked.entry) == ("a7", "expired", "roll-back", "proposed")
-    assert gone.text == "outdated: it has come to damage since; roll-back is proposed in its place"
+    assert gone.text == "outdated: there has been damage since; roll-back is proposed in its place"
     assert [question.trial.remedy for question in run.engine.questions.open.values()] == [ROLL_BACK]
     assert run.run(200).actions[-1] is asked, "and what stands is not asked again"
 
@@ -357,7 +357,7 @@ def test_a_proposal_that_would_help_no_more_is_taken_back() -> None:
     questions = run.engine.questions
     questions.withdraw(next(iter(questions.open.values())), need(run, "undetermined"))
     assert run.actions[-1].entry == "expired" and not questions.open
-    assert run.actions[-1].text.startswith("outdated: the cause is undetermined by now, and was ")
+    assert run.actions[-1].text.startswith("outdated: the cause is now undetermined and was ")
 
 
 def test_a_kept_fix_can_be_undone_by_hand() -> None:
@@ -509,7 +509,7 @@ def test_a_copy_too_short_to_tell_is_said_to_be_and_leaves_the_judging_to_the_tr
     run.fork = lambda changes, steps: Fork(0, steps, {name: {"reward/mean": noisy[name]} for name in changes}, {})
     run.run(300)
     approved = next(a for a in run.actions if a.remedy == "grow-batch" and a.entry == "approved")
-    assert approved.data["twin"]["said"].startswith("undetermined: 6 steps cannot tell")
+    assert approved.data["twin"]["said"].startswith("undetermined: 6 steps are too few to decide")
     assert ("grow-batch", "applied") in run.entries()
 
 
@@ -551,7 +551,7 @@ def test_updates_are_made_again_once_the_reward_moved_while_the_weights_stood() 
     run._state["skill"] -= 0.2  # the simulated policy goes on learning, so this is the verifier's doing
     run.run(run.step + 10)
     assert run.orders.count("skip-update") < 12
-    assert run.actions[-1].entry == "verified" and "what judges them has changed" in run.actions[-1].text
+    assert run.actions[-1].entry == "verified" and "the reward itself has changed" in run.actions[-1].text
     assert next(a for a in run.actions if a.entry == "applied").data["orders"] == ["skip-update"]
 
 
@@ -974,7 +974,7 @@ def test_a_run_that_stands_no_lower_than_where_it_would_go_back_to_stays_where_i
 
     start, learned, lost, half = "0.5~0.02x20", "0.7~0.02x30", "0.1~0.02x15", "0.52~0.02x15"
     said = refused(f"{start} {learned} {half}", 0, 45)
-    assert "win nothing" in said and "around step 0" in said, "all that was learned would go, and nothing come back"
+    assert "gain nothing" in said and "around step 0" in said, "all that was learned would go, and nothing come back"
     assert not refused(f"{start} {learned} {half}", 40, 51), "it was better there"
     assert not refused(f"{start} {learned} {lost}", 0, 51), "it is worse than it ever was"
     assert not refused(f"{start} {learned} nanx15", 0, 51)

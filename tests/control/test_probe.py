@@ -42,9 +42,9 @@ def test_going_back_wins_where_more_is_paid_or_more_is_solved_beyond_chance(
 def test_the_reason_says_what_was_measured_and_how_surely() -> None:
     text = Probe(40, paid(0.4, 0.5), paid(0.39, 0.5, seed=1)).nothing_won
     assert text.startswith(
-        "to go back to step 40 would win nothing: on the same prompts its weights get a reward of 0.4"
+        "a rollback to step 40 would gain nothing: on the same prompts its weights get a reward of 0.4"
     )
-    assert "±" in text and "of held-out problems they solve 50.0%, and these 50.0%" in text
+    assert "±" in text and "of held-out problems they solve 50.0% against 50.0%" in text
 
 
 @pytest.mark.parametrize(
@@ -57,4 +57,4 @@ def test_the_reason_says_what_was_measured_and_how_surely() -> None:
 )
 def test_what_says_nothing_speaks_against_nothing(here: Paid, there: Paid) -> None:
     probe = Probe(40, here, there)
-    assert probe.nothing_won == "" and probe.words == "what going back would win could not be measured"
+    assert probe.nothing_won == "" and probe.words == "the gain of a rollback could not be measured"

@@ -61,7 +61,7 @@ def test_a_proposal_whose_cause_changed_expires_when_it_is_approved() -> None:
     approve(run)
     expired = next(action for action in run.actions if action.entry == "expired")
     assert (expired.action, run.history.attempt) == (run.actions[0].action, 0)
-    assert expired.text == f"approved by ada, and not applied: the cause is engine-mismatch by now, and was {then} then"
+    assert expired.text == f"approved by ada but not applied: the cause is now engine-mismatch and was {then} then"
     assert not any(action.entry == "applied" for action in run.actions)
 
 
@@ -73,7 +73,7 @@ def test_a_proposal_expires_when_the_findings_that_called_for_it_are_resolved() 
     question.trial = replace(question.trial, findings=("optim/grad-spike",))  # another one of the incident
     approve(run)
     expired = next(action for action in run.actions if action.entry == "expired")
-    assert "optim/grad-spike called for it and is resolved" in expired.text
+    assert "optim/grad-spike needed it and is resolved" in expired.text
     assert run.history.attempt == 0
 
 
@@ -91,7 +91,7 @@ def test_no_steps_are_thrown_away_for_a_proposal_that_the_run_has_outgrown(waits
         run.history.append(step, {"accuracy/val": 0.2 + 0.001 * step})
     approve(run)
     expired = next(action for action in run.actions if action.entry == "expired")
-    assert expired.text.startswith("approved by ada, and not applied: held-out accuracy is ")
+    assert expired.text.startswith("approved by ada but not applied: held-out accuracy is ")
     assert run.history.attempt == 0
 
 
@@ -104,7 +104,7 @@ def test_an_approval_waits_while_the_run_recovers_and_expires_when_it_has() -> N
     approve(run)
     assert run.entries() == [("roll-back", "proposed")], "it may come back"
     run.run(run.step + 60)
-    assert run.actions[-1].text == "approved by ada, and not applied: the incident is over, so it is no longer needed"
+    assert run.actions[-1].text == "approved by ada but not applied: the incident is over, so it is no longer needed"
     assert run.history.attempt == 0
 
 
@@ -119,7 +119,7 @@ def test_a_way_back_that_would_win_nothing_by_now_is_not_taken() -> None:
     run._saved = [(saved, run._state) for saved, _ in run._saved]  # the weights of all states are the same by now
     approve(run)
     expired = next(action for action in run.actions if action.entry == "expired")
-    assert "would win nothing" in expired.text and expired.data["probe"]
+    assert "would gain nothing" in expired.text and expired.data["probe"]
     assert run.history.attempt == 0
     assert not any(action.entry == "proposed" for action in run.actions[1:]), "it waits before it asks anew"
 
@@ -160,11 +160,11 @@ def test_the_price_of_a_return_is_its_steps_and_what_was_learned_since() -> None
              "accuracy/val_there": 0.14}  # fmt: skip
     proposed = Action("a1", "proposed", "roll-back", 40, data={"hypothesis": {"rollback_to": 30}, "probe": probe})
     steps, accuracy, reward, equal = cost(proposed, view, view.step)
-    assert steps == f"{view.step - 30} steps would be thrown away: the run is at step {view.step}."
+    assert steps == f"{view.step - 30} steps would be discarded: the run is at step {view.step}."
     assert accuracy.startswith("accuracy/val: 0.28 now, 0.14 at step 30 ") and "+0.14 since then" in accuracy
     assert reward.startswith("reward/mean: 0.6 now, 0.2 at step 30 (mean of 10 steps, +0.4 since then")
     assert "at step 40, the checkpoint's weights got -0.2 ± 0.03 reward, and solved 14.0%" in equal
-    assert cost(proposed, None, 99)[0] == "69 steps would be thrown away: the run is at step 99."
+    assert cost(proposed, None, 99)[0] == "69 steps would be discarded: the run is at step 99."
 
 
 @pytest.mark.parametrize(

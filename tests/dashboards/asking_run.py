@@ -16,7 +16,7 @@ from stabilizer.runs.writer import RunWriter
 ASKING = "20260103-100000-sorting-ask1"
 CHANGE = {"control/lr_scale": (1.0, 0.5)}
 HYPOTHESIS = {
-    "expects": "the incident's findings are quiet and the reward is no lower than before",
+    "expects": "the incident's findings clear and the reward is no lower than before",
     "guard": "reward/mean",
     "guard_level": 0.71,
     "guard_noise": 0.02,

@@ -171,7 +171,7 @@ def test_before_a_return_is_approved_the_page_says_what_would_be_lost(tmp_path: 
 
     asking(tmp_path / ASKING, safety="hard", back=250).close()
     words = json.dumps(incident(Client(build([tmp_path]))))
-    assert "50 steps would be thrown away: the run is at step 300." in words
+    assert "50 steps would be discarded: the run is at step 300." in words
     assert "reward/mean: " in words and " at step 250 (mean of 10 steps, " in words
 
 

@@ -328,7 +328,7 @@ def test_the_journal_tells_hypothesis_change_and_outcome(tmp_path: Path) -> None
     writer = asking(tmp_path / ASKING)
     text = words(over(tmp_path).open("/journal", f"?run={ASKING}"))
     for said in (
-        "findings are quiet",
+        "findings clear",
         "reward/mean stays at 0.71 or above (tolerance 0.04",
         "30 steps",
         "control/lr_scale: back to 1",

@@ -65,7 +65,7 @@ def test_a_hard_change_is_asked_for_only_after_its_cost_was_read(watched: Watche
     assert not sure.is_visible()
     page.get_by_text("Approve …").press("Enter")
     assert page.get_by_text("The run rolls back to the state after step 250").is_visible()
-    assert page.get_by_text("50 steps would be thrown away: the run is at step 300.").is_visible()
+    assert page.get_by_text("50 steps would be discarded: the run is at step 300.").is_visible()
     sure.press("Enter")
     page.get_by_text("approve requested by dashboard").wait_for()
     assert len(requests(run)) == 1 and watched.errors == []

@@ -239,10 +239,8 @@ def test_the_page_of_an_import_says_what_the_page_of_its_log_says(tmp_path: Path
 
 def test_the_page_of_a_run_that_is_over_advises_nothing_hard(tmp_path: Path) -> None:
     writer = RunWriter.create(tmp_path / "own", config={}, argv=[])
-    hard = RemedyAdvice(
-        "roll-back", "hard", {"control/lr_scale": (1.0, 0.5)}, "damaged", "return while the run goes on"
-    )
-    soft = RemedyAdvice("lower-lr", "soft", {"control/lr_scale": (1.0, 0.5)}, "too large", "set while the run goes on")
+    hard = RemedyAdvice("roll-back", "hard", {"control/lr_scale": (1.0, 0.5)}, "damaged", "return during the run")
+    soft = RemedyAdvice("lower-lr", "soft", {"control/lr_scale": (1.0, 0.5)}, "too large", "set during the run")
     for step in range(1, 40):
         writer.metrics(step, {"reward/mean": 0.5})
     for number, (severity, state) in enumerate((("critical", "resolved"), ("info", "open"), ("critical", "open")), 1):
@@ -264,5 +262,5 @@ def test_the_page_of_a_run_that_is_over_advises_nothing_hard(tmp_path: Path) -> 
         reader = RunReader(tmp_path / "own")
         advice = {incident.number: advice_for(incident, reader) for incident in incidents(reader.findings)}
         assert [[remedy.safety for remedy in advice[n]] for n in (1, 2, 3)] == [["soft"], ["soft"], kept]
-    assert not any("while the run goes on" in remedy.how for of_one in advice.values() for remedy in of_one)
+    assert not any("during the run" in remedy.how for of_one in advice.values() for remedy in of_one)
     writer.close()

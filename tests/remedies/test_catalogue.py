@@ -332,8 +332,8 @@ def test_groups_paid_alike_need_no_skipping_unless_a_critic_expected_more_of_the
     ("since", "over"),
     [
         ("0.2~0.02x8", ""),  # still failing
-        ("0.2~0.02x6 0.5~0.02x3", "while the weights stood"),
-        ("0.9~0.02x6 0.4~0.02x3", "while the weights stood"),  # what failed paid too much
+        ("0.2~0.02x6 0.5~0.02x3", "under constant weights"),
+        ("0.9~0.02x6 0.4~0.02x3", "under constant weights"),  # what failed paid too much
         ("0.2~0.02x8 0.5~0.02x1", ""),  # one row may be chance
         ("0.2~0.02x7 0.5~0.02x2", ""),  # three tell where it is now
         ("0.2~0.02x2 0.5~0.02x3", ""),  # too few to say where it stood

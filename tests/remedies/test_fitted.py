@@ -16,7 +16,7 @@ from stabilizer.trainers.reading import load
 from tests.series import history
 
 SAMPLES = Path(__file__).parents[2] / "sample_runs"
-GOES_ON = "while the run goes on"
+GOES_ON = "during the run"
 
 
 def advice(*, ours: bool = True) -> tuple[RemedyAdvice, ...]:
@@ -42,7 +42,7 @@ def test_without_harm_nothing_hard_is_advised(state: str, ours: bool) -> None:
 @pytest.mark.parametrize(("state", "when"), [("finished", "in the next run: "), ("stopped", "when the run is resumed")])
 def test_a_run_that_is_over_is_told_of_the_next_one(state: str, when: str) -> None:
     fit = fitted(advice(), harm=True, state=state, ours=True)
-    assert fit[0].id == "roll-back" and "begin with a checkpoint from before the onset" in fit[0].how
+    assert fit[0].id == "roll-back" and "start from a checkpoint from before the onset" in fit[0].how
     for one in fit:
         assert one.how.startswith(when) and GOES_ON not in one.how and one.safety != "hard"
 

@@ -66,7 +66,7 @@ def test_the_record_of_an_import_holds_what_diagnose_prints(log: Path | None, tm
     for key, finding in found.items():
         assert (kept[key].summary, kept[key].last_step) == (finding.summary, finding.last_step)
         assert [(r.id, r.how) for r in kept[key].remedies] == [(r.id, r.how) for r in finding.remedies]
-        assert not any("while the run goes on" in remedy.how for remedy in kept[key].remedies)
+        assert not any("during the run" in remedy.how for remedy in kept[key].remedies)
 
 
 def test_an_import_keeps_what_its_reader_could_not_read(tmp_path: Path) -> None:
