@@ -79,7 +79,7 @@ def _lines(width: int) -> Iterator[str]:
             yield f"  {key.name}: {key.kind} (default {_shown(key.default)})"
             yield from textwrap.wrap(key.meaning, max(width, 40), initial_indent=" " * 6, subsequent_indent=" " * 6)
     yield from _presets("A task changes some of these defaults:", TASK_DEFAULTS, "task", width)
-    yield from _presets("Then an algorithm does; your own settings override both:", ALGORITHMS, "algorithm", width)
+    yield from _presets("An algorithm then changes more; your settings override both:", ALGORITHMS, "algorithm", width)
 
 
 def _presets(heading: str, presets: Mapping[str, Mapping[str, Any]], own: str, width: int) -> Iterator[str]:

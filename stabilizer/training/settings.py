@@ -31,9 +31,9 @@ class OptimConfig:
     schedule: Literal["constant", "linear", "cosine"] = "constant"
     """Learning rate after the warm-up; linear and cosine fall to a tenth of the peak at the last step."""
     weight_decay: float = 0.0
-    """AdamW's decay per step, multiplied by the learning rate. 0 because the reference already limits the weights."""
+    """AdamW's decay per step, multiplied by the learning rate. The default is 0: the reference limits the weights."""
     betas: tuple[float, float] = (0.9, 0.99)
-    """Adam's decay rates for the gradient and its square. The second is shorter than usual because runs are short."""
+    """Adam's decay rates for the gradient and its square. The second is below the usual 0.999: runs are short."""
     max_grad_norm: float = 1.0
     """Global L2 norm above which the gradient is scaled down, so that one bad batch cannot undo a hundred good ones."""
     adaptive_clip: float = 0.0

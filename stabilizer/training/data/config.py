@@ -30,8 +30,8 @@ class DataConfig:
     """Problems never trained on: a share below 1, or a count from 1 on. A hash of the prompt selects them, so a problem
     stays on the same side when other rows change, and equal prompts are on the same side."""
     held_out_path: str = ""
-    """File or data set with the held-out problems instead; its prompts are removed from training."""
+    """File or data set to take the held-out problems from; its prompts are removed from training."""
     held_out_split: str = ""
-    """Split of `held_out_path`, or else of `path`, with the held-out problems instead."""
+    """Split of `held_out_path`, or else of `path`, to take the held-out problems from."""
     max_prompt_tokens: int = 1024
     """Rows with a longer prompt are dropped, and counted; 0 for no limit."""
