@@ -1,4 +1,4 @@
-// Completions: the address follows what is shown, arrows walk through the steps.
+// Completions: the address follows the display, arrow keys walk through the steps.
 (function () {
   function typing(element) {
     return element && (element.isContentEditable || /^(INPUT|TEXTAREA|SELECT)$/.test(element.tagName) ||

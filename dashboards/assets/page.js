@@ -1,11 +1,11 @@
-// The page's own script: which colour scheme is on, and how long ago the run gave a sign of life.
+// Script of every page: the active colour scheme, and the age of the run's last sign of life.
 (function () {
   function scheme() {
     return document.documentElement.getAttribute("data-mantine-color-scheme") === "dark" ? "dark" : "light";
   }
   new MutationObserver(function () {
     if (window.dash_clientside && window.dash_clientside.set_props) {
-      // The page is opened anew in its other colours, as the address says by now.
+      // Reload the page in the other colours; the address already names them.
       window.dash_clientside.set_props("url", { search: window.location.search });
       window.dash_clientside.set_props("scheme", { data: scheme() });
     }
@@ -20,7 +20,7 @@
     return Math.round(seconds / 86400) + " d";
   }
 
-  // Points that a figure has already are no news: two answers that crossed may both hold them.
+  // Skip points that a figure already has: two overlapping responses may both contain them.
   function unseen(change, figure) {
     (change.operations || []).forEach(function (points) {
       var at = points.location, line = figure && figure.data && figure.data[at[1]];
@@ -44,21 +44,21 @@
       chosen: function (search) {
         return new URLSearchParams(search || "").get("run");
       },
-      // Choosing another run keeps the page that is open, when that is one about a run.
+      // Choosing another run keeps the open page if it is one about a run.
       choose: function (run, path, search) {
         var none = window.dash_clientside.no_update;
         var now = new URLSearchParams(search || "").get("run");
         if (!run || run === now) return [none, none];
         return [now ? none : "/run", "?run=" + encodeURIComponent(run)];
       },
-      // Polling waits for each answer. When one never comes (the server was restarted), poll again and say so meanwhile.
+      // Polling waits for each response. If one never arrives (the server was restarted), poll again and show that.
       watchdog: function (checks, waiting, polls) {
-        var stuck = checks > 1 && Boolean(waiting) && polls === lastPolls; // the first look at a page knows no earlier one
+        var stuck = checks > 1 && Boolean(waiting) && polls === lastPolls; // a new page has no earlier check
         lastPolls = polls;
         document.body.classList.toggle("lost", stuck);
         return stuck ? false : window.dash_clientside.no_update;
       },
-      // Charts on screen, or nearly: only these are redrawn at every step, the others when they come into view.
+      // Charts on or near the screen: only these are redrawn at every step, the others when they come into view.
       visible: function (_, __, known) {
         var found = [];
         document.querySelectorAll(".graph").forEach(function (graph) {
@@ -67,7 +67,7 @@
         });
         return JSON.stringify(found) === JSON.stringify(known) ? window.dash_clientside.no_update : found;
       },
-      // What charts get is given to those that are still there: an answer may come when they were replaced.
+      // Update only charts that still exist: a response may arrive after they were replaced.
       grow: function (growth, ids, figures) {
         return ids.map(function (id, place) {
           var name = id.chart || id["incident-chart"];

@@ -1,9 +1,10 @@
-// The run page: how it is looked at (kept in the address), what the buttons of a chart do, and the keyboard.
+// The run page: view settings (kept in the address), the buttons of a chart, and the keyboard.
 (function () {
   var KEYS = ["x", "y", "smooth", "find", "open", "pin", "link", "zoom"];
   var USUAL = { x: "step", y: "auto", smooth: "0" };
   var zooming = false;
-  // Where a spreadsheet begins a formula: at the start of a cell, or behind what it may take for the end of one.
+  // Where a spreadsheet would start a formula: at the start of a cell, or after a character it may treat as a
+  // separator.
   var FORMULA = /(^|[\t\r\n;,|"'])(?=[=+@\uff1d\uff0b\uff0d\uff20\t\r\n-])/g;
 
   function settings() {
@@ -32,7 +33,7 @@
     window.dash_clientside.set_props("settings", { data: settings() });
   }
 
-  // A word more or less in a list of words.
+  // Add or remove a word in a list of words.
   function turned(list, word) {
     var words = (list || "").split(",").filter(Boolean);
     var at = words.indexOf(word);
@@ -51,7 +52,7 @@
     return Array.prototype.slice.call(document.querySelectorAll("#grid .chart .js-plotly-plot"));
   }
 
-  // A drawing is XML, which knows no control characters: names from a log may hold some.
+  // An SVG is XML, which allows no control characters, but names from a log may contain some.
   function drawable(value) {
     if (typeof value === "string") return value.replace(/[\u0000-\u001f\u007f-\u009f\ud800-\udfff\ufffe\uffff]/gu, " ");
     if (Array.isArray(value)) return value.map(drawable);
@@ -59,7 +60,7 @@
     return Object.fromEntries(Object.entries(value).map(function (pair) { return [pair[0], drawable(pair[1])]; }));
   }
 
-  // A picture of a chart as it is seen now, with its title and its ground.
+  // A picture of a chart as currently displayed, with its title and background.
   function picture(button, kind) {
     var card = button.closest(".chart, .savable");
     var plot = card.querySelector(".js-plotly-plot");
@@ -90,7 +91,7 @@
     return '"' + words.replace(FORMULA, "$1'").replace(/"/g, '""') + '"';
   }
 
-  // The numbers as they are drawn, one row a point.
+  // The displayed numbers, one row per point.
   function points(button) {
     var plot = button.closest(".chart, .savable").querySelector(".js-plotly-plot");
     var rows = ["series,x,y,text"];
@@ -178,7 +179,7 @@
     event.preventDefault();
   });
 
-  // What of which chart is looked at: a chart that is drawn anew, as when another one joins its section, keeps it.
+  // Keep the state of a chart that is drawn again, for example when another one joins its section.
   var ranges = {};
 
   function known(plot) {
@@ -195,7 +196,7 @@
     }
   }
 
-  // Zooming one chart zooms all, where that is wished for; the address keeps what they show.
+  // With linked zoom, zooming one chart zooms all; the address stores the range.
   function zoomed(plot, change) {
     var said = settings();
     var range = change["xaxis.range"] || [change["xaxis.range[0]"], change["xaxis.range[1]"]];
@@ -219,7 +220,7 @@
     show(said);
   }
 
-  // A chart that grows takes away what it said of a point: it is asked once more, where the mouse still is.
+  // A chart that grows removes the label of a hovered point: request it again at the current mouse position.
   var mouse = null;
   document.addEventListener("mousemove", function (event) {
     if (event.isTrusted) mouse = { clientX: event.clientX, clientY: event.clientY, buttons: event.buttons };
@@ -250,8 +251,8 @@
   }
   setInterval(listen, 500);
 
-  // An answer that was on its way when another run (or the other colours) were opened fills the new page with the old
-  // run: whoever sees that opens the page once more.
+  // A response in flight while another run (or other colours) was opened fills the new page with the old run. The page
+  // then reloads itself.
   var last = null;
 
   function recheck() {
@@ -266,7 +267,7 @@
 
   window.dash_clientside = Object.assign({}, window.dash_clientside, {
     stabilizer_run: {
-      // New settings are asked for at once; while a poll is on its way the next one does it, for two would cross.
+      // Request new settings immediately. During a poll the next one does it, because two would overlap.
       nudge: function (chosen, waiting) {
         return waiting ? window.dash_clientside.no_update : JSON.stringify(chosen);
       },

@@ -1,4 +1,4 @@
-// The list of runs: clicks in it go to one place, `/` finds the search, the address keeps the view.
+// The list of runs: clicks in it have one handler, `/` focuses the search, the address keeps the view.
 (function () {
   var clicks = 0;
 
@@ -12,7 +12,7 @@
     }
   });
 
-  // The way to all runs, taken from a filtered list of them, starts over.
+  // The link to all runs, from a filtered list of them, clears the filter.
   document.addEventListener("click", function (event) {
     var link = event.target.closest && event.target.closest("a[href='/']");
     if (link && window.location.pathname === "/" && window.location.search && !event.ctrlKey && !event.metaKey) {

@@ -1,1 +1,1 @@
-"""A finished or imported run, analysed: findings, causes, advice, forecast, what is healthy."""
+"""Analysis of a finished or imported run: findings, causes, advice, forecast, healthy aspects."""

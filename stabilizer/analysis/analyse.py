@@ -1,7 +1,7 @@
-"""From a run to an answer: replay it, group the findings, and list what is healthy and what could not be checked.
+"""Analyse a run: replay it, group the findings, and list the healthy aspects and the checks that could not be made.
 
-`analyse` is what `diagnose` and `report` show; `as_json` is the contract for scripts (`diagnose --json`).
-What is healthy is decided in `health`.
+`diagnose` and `report` show the result of `analyse`; `as_json` is the contract for scripts (`diagnose --json`).
+`health` decides which aspects are healthy.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from stabilizer.trainers.knobs import configured_rate, has_setting, how
 class NotChecked(NamedTuple):
     """A detector without its metrics, and the metrics it needs (alternatives joined by `|`).
 
-    `why` is set where the metrics exist but prove nothing: too few values, or of too few problems.
+    `why` is set if the metrics exist but prove nothing: too few values, or from too few problems.
     """
 
     id: str
@@ -40,7 +40,8 @@ class NotChecked(NamedTuple):
 
 @dataclass(frozen=True)
 class Analysis:
-    """The answer for one run. `state` is that of a run directory (`running`, ...), "" for foreign logs."""
+    """The analysis of one run. `state` is the state of a run directory (`running`, ...), "" for other trainers'
+    logs."""
 
     run: LoadedRun
     verdict: str
@@ -58,13 +59,13 @@ class Analysis:
 
     @property
     def live(self) -> bool:
-        """Whether more is to come: the answer is as of `last_step`."""
+        """Whether the run continues: the analysis is as of `last_step`."""
         return self.state in LIVE
 
     @property
     def blind_spots(self) -> tuple[NotChecked, ...]:
-        """What a page lists as not checked. Where nothing of such a training is logged, a list of every detector says
-        less than that."""
+        """The entries that a page lists as not checked. If no such metric is logged at all, a list of every detector
+        would be less useful than one line."""
         return self.not_checked if self.run.source.steps and self.verdict != "not-rl" else ()
 
 
@@ -143,7 +144,7 @@ def _newest(findings: Iterable[Finding]) -> Iterable[Finding]:
 
 
 def as_json(analysis: Analysis) -> dict[str, Any]:
-    """The object `stabilizer diagnose --json` prints; its form is a contract."""
+    """The object that `stabilizer diagnose --json` prints; its form is a contract."""
     source = analysis.run.source
     answer: dict[str, Any] = records.as_json(
         {
@@ -204,12 +205,13 @@ def exit_code(analysis: Analysis, fail_on: str) -> int:
 
 
 def _order(finding: Finding) -> tuple[int, int, int, int]:
-    """The gravest first, then what began first, then what was seen first: an explanation before what it explains."""
+    """The most severe first, then the earliest onset, then the first seen: an explanation before the findings it
+    explains."""
     return finding.incident, -SEVERITIES.index(finding.severity), finding.onset_step, finding.detected_step
 
 
 def _recorded_only(run: LoadedRun, replayed: Iterable[Finding]) -> list[Finding]:
-    """What only the live watch could see (a crash, a stall, a failed detector), each as last recorded."""
+    """Findings that only the live watch can make (a crash, a stall, a failed detector), each as last recorded."""
     known = {finding.id for finding in replayed}
     latest = {
         (finding.incident, finding.id): finding
@@ -225,14 +227,14 @@ def _recorded_only(run: LoadedRun, replayed: Iterable[Finding]) -> list[Finding]
             state="resolved" if finding.id in ENDINGS and finding.attempt < newest else finding.state,
         )
         for place, finding in enumerate(latest.values(), 1)
-    ]  # a crash after which a new attempt began ended that attempt and not the run
+    ]  # a crash ended its attempt and not the run, if a new attempt began afterwards
 
 
 def _spelled_out(finding: Finding, run: LoadedRun, onset: int, *, harm: bool) -> Finding:
-    """The finding with its remedies as they fit the state of the run, each with `how` in the words of its trainer.
+    """The finding with remedies that fit the state of the run, each with `how` in the words of its trainer.
 
-    `onset` is that of its incident, for what goes back goes back to before all of it; `harm` says whether the incident
-    is open and more than information. What the trainer has no setting for comes last.
+    `onset` is the onset of its incident, because a rollback goes back to before all of it. `harm` is whether the
+    incident is open and more severe than info. Remedies for which the trainer has no setting come last.
     """
     if finding.id in ENDINGS and "next" in finding.evidence:
         return _explained_by_the_log(finding)
@@ -241,7 +243,7 @@ def _spelled_out(finding: Finding, run: LoadedRun, onset: int, *, harm: bool) ->
     state = str(run.history.about.get("state", ""))
     advice = fitted(finding.remedies, harm=harm, state=state, ours=ours)
     if ours:
-        return replace(finding, remedies=tuple(r if r.how else replace(r, how="by hand") for r in advice))
+        return replace(finding, remedies=tuple(r if r.how else replace(r, how="manually") for r in advice))
     config = run.history.about.get("config") or {}
     rates = run.history.view().series("optim/lr").finite().values.tolist()
 
@@ -267,7 +269,7 @@ def _spelled_out(finding: Finding, run: LoadedRun, onset: int, *, harm: bool) ->
 
 
 def _explained_by_the_log(finding: Finding) -> Finding:
-    """What ended a run need not be inferred: the log names the cause, and the finding what to do about it."""
+    """The finding for an end of the run that the log explains, with the cause and the next action from the log."""
     evidence = finding.evidence
     todo = f"{evidence['next']}; needs a restart, because the run has ended"
     advice = [RemedyAdvice(r.id, r.safety, {}, r.why, todo) for r in for_cause(evidence["cause"])]
@@ -276,7 +278,7 @@ def _explained_by_the_log(finding: Finding) -> Finding:
 
 
 def _incidents(findings: Sequence[Finding], changes: Iterable[Finding] = ()) -> tuple[Incident, ...]:
-    """Findings by incident; an incident is called what its records report, first to last."""
+    """Findings by incident; an incident is named after its findings, first to last."""
     named = {incident.number: incident for incident in incidents([*changes, *findings])}
     groups: dict[int, list[Finding]] = {}
     for finding in findings:
@@ -296,7 +298,7 @@ def _finding_json(finding: Finding) -> dict[str, Any]:
 
 
 class Number(NamedTuple):
-    """One metric at a glance, with everything a number needs to mean something."""
+    """Summary of one metric, with the context that its numbers need."""
 
     name: str
     last: float
@@ -312,13 +314,13 @@ class Number(NamedTuple):
 
 
 def settled(table: Sequence[Number]) -> tuple[list[Number], list[Number]]:
-    """(what moved or measures something, the knobs that never changed): the latter are a line, not a table."""
+    """(metrics that changed or measure something, knobs that never changed): the latter need a line, not a table."""
     still = [row for row in table if row.name.startswith("control/") and row.low == row.high and not row.not_finite]
     return [row for row in table if row not in still], still
 
 
 def numbers(run: LoadedRun) -> list[Number]:
-    """All metrics of the current lineage, those of our vocabulary first."""
+    """All metrics of the current lineage, those of the project's vocabulary first."""
     view = run.history.view()
     said = run.history.about.get("metrics")
     table = []

@@ -1,7 +1,7 @@
-"""What is healthy in a run, and what can't be judged although its metric is logged.
+"""Healthy aspects of a run, and logged metrics that cannot be judged.
 
-Claims of health are made only where numbers were logged and no open finding speaks against them, and they carry those
-numbers.
+An aspect is called healthy only if its numbers were logged and no open finding contradicts them. Each claim includes
+these numbers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from stabilizer.runs.history import RunView, Series
 
 
 class Healthy(NamedTuple):
-    """Something that is as it should be, and the numbers that say so."""
+    """A healthy aspect of a run, and the numbers that show it."""
 
     what: str
     why: str
@@ -28,7 +28,7 @@ MIN_ROWS = 20
 
 
 class _Ends(NamedTuple):
-    """Medians of the first and the last fifth of a metric, where those lie, and the noise of such a median."""
+    """Medians of the first and the last fifth of a metric, their steps, and the noise of such a median."""
 
     start: float
     now: float
@@ -56,7 +56,7 @@ def _ends(series: Series) -> _Ends | None:
 
 
 def healthy(view: RunView, findings: Iterable[Finding]) -> list[Healthy]:
-    """Every claim that its numbers support and no open finding silences."""
+    """Every claim that its numbers support and no open finding contradicts."""
     findings = tuple(findings)
     loud = tuple(f.id for f in findings if f.state != "resolved" and f.severity != "info")
     said = []
@@ -83,7 +83,7 @@ def _reward(view: RunView) -> Healthy | None:
 
 
 def _accuracy(view: RunView) -> Healthy | None:
-    if _held_out(view) is not None:  # what rises in training is not what is wanted
+    if _held_out(view) is not None:  # a rise in training does not show the desired progress
         return None
     name = "accuracy/val" if len(view.series("accuracy/val").finite()) >= MIN_ROWS else "accuracy/train"
     return _rises(view, name, "held-out accuracy rises" if name == "accuracy/val" else "training accuracy rises")
@@ -96,7 +96,7 @@ def _rises(view: RunView, name: str, what: str) -> Healthy | None:
     values = view.series(name).finite().values
     part = max(5, len(values) // 5)
     if max(np.median(values[i : i + part]) for i in range(0, len(values) - part + 1, part)) - ends.now > 4 * ends.noise:
-        return None  # it rose, and has come down since
+        return None  # it rose, and has fallen since
     return Healthy(what, f"{name} {ends.start:.3g} ({_at(ends.start_steps)}) to {ends.now:.3g} ({_at(ends.now_steps)})")
 
 
@@ -131,7 +131,7 @@ def _clip(view: RunView) -> Healthy | None:
     if not series.values.any():
         return Healthy(
             "no token is clipped",
-            "policy/clip_frac is 0 throughout, as it must be when each batch is used for one update",
+            "policy/clip_frac is 0 throughout, as expected when each batch is used for one update",
         )
     high = float(np.quantile(series.values, 0.95))
     return Healthy("few tokens are clipped", f"95 % of rows below {high:.2g} of tokens") if high < 0.1 else None
@@ -208,16 +208,16 @@ _CHECKS: tuple[tuple[Callable[[RunView], Healthy | None], tuple[str, ...]], ...]
     (_on_policy, ("system/invariant", "policy/stale-rollouts", "policy/mismatch")),
     (_time, ("system/slowdown", "system/stalled")),
 )
-"""Each claim with the findings (by prefix) that silence it."""
+"""Each claim with the findings (by prefix) that contradict it."""
 
 
-# --- what the numbers hint at and do not prove ------------------------------------------------------------------------
+# --- hints in the numbers without proof -------------------------------------------------------------------------------
 
 FALL = 0.08
-"""Fall of held-out accuracy that is worth a word, where it is also more than `SHARE` of what it was."""
+"""Fall of held-out accuracy that is reported, if it is also more than `SHARE` of the earlier value."""
 SHARE = 0.4
 SAID = ("reward/hacking", "reward/collapse", "system/data-shift")
-"""Findings that say it already."""
+"""Findings that already report it."""
 
 
 class _HeldOut(NamedTuple):
@@ -227,27 +227,27 @@ class _HeldOut(NamedTuple):
     before: float
     now: float
     part: int
-    """Of so many values, at either end."""
+    """Number of values at either end."""
     train: float
 
 
 def unproven_fall(view: RunView, findings: Iterable[Finding]) -> str:
-    """What to say when held-out accuracy fell while the training problems are solved, and no detector is sure of it.
+    """A message if held-out accuracy fell while the training problems are solved, and no detector is certain of it.
 
-    A run that learned its training problems by heart looks healthy by all other numbers. A few values, of a few
-    problems, are no proof of it and no proof of the contrary either: that is said, and what would decide it.
+    A run that memorised its training problems looks healthy by all other numbers. A few values, from a few problems,
+    prove neither that nor the opposite: the message says so, and how to decide it.
     """
     found = _held_out(view)
     if found is None or any(f.id in SAID and f.state != "resolved" and f.severity != "info" for f in findings):
         return ""
     steps, part = found.val.steps.tolist(), found.part
     count = _problems(found.val.values)
-    few = f"{len(steps)} values" + (f" in steps of 1/{count}, as of {count} problems," if count else "")
+    few = f"{len(steps)} values" + (f" in steps of 1/{count}, as for {count} problems," if count else "")
     at, now = _at((steps[0], steps[part - 1])), _at((steps[-part], steps[-1]))
     return (
         f"accuracy/val went from {found.before:.2g} ({at}) to {found.now:.2g} ({now}) while training solves"
-        f" {found.train:.0%}: learned by heart, if it is no chance. {few} can't tell: validate on 100 problems or more,"
-        " ten times or more in a run"
+        f" {found.train:.0%}. This may be memorisation or chance. {few} cannot show which: validate on at least 100"
+        " problems, at least ten times per run"
     )
 
 
@@ -265,7 +265,7 @@ def _held_out(view: RunView) -> _HeldOut | None:
 
 
 def _problems(values: np.ndarray) -> int:
-    """How many problems make steps as coarse as these shares have; 0 when they are finer than 1/30."""
+    """The number of problems that makes steps as coarse as those of these shares; 0 if they are finer than 1/30."""
     for count in range(1, 31):
         if np.allclose(values * count, np.round(values * count), atol=1e-4 * count):
             return count

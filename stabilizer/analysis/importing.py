@@ -1,8 +1,8 @@
-"""Writing a loaded run as a run directory: rows, events and completions as they were read, and what `diagnose` finds.
+"""Write a loaded run as a run directory: its rows, events and completions, and the findings of `diagnose`.
 
-Findings are written as a live watch finds them and then as they are at the end, with remedies in the trainer's keys, so
-that a page of the import says what a page, or `diagnose`, says of the log in place. A row has the time that its log
-gives it, and none where the log gives none; the run began, and was last seen, when its files say.
+Findings are written as a live watch makes them and then in their final state, with remedies in the trainer's keys. So a
+page of the import shows the same as a page, or `diagnose`, of the original log. A row has the time in its log, or none
+if the log has none. The files' times give the start of the run and its last sign of life.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from stabilizer.runs.loaded import LoadedRun
 from stabilizer.runs.writer import RunWriter
 
 UNKNOWN = 0.0
-"""Time of a row or an event whose time is not known."""
+"""Time of a row or an event without a known time."""
 
 
 def write_run(run: LoadedRun, path: Path) -> Path:
-    """Write `run` to `path`. FileExistsError when there is a run already, OSError when it can't be written."""
+    """Write `run` to `path`. FileExistsError if there is a run already, OSError if writing fails."""
     found = analyse(run)
     about, source = run.history.about, run.source
     planned = about.get("steps")
@@ -74,7 +74,7 @@ def _write_rows(run: LoadedRun, writer: RunWriter, times: Mapping[int, Mapping[i
             writer.record(replace(event, attempt=writer.attempt))
             told += 1
         writer.metrics(step, rows[now][step], times[now].get(step, UNKNOWN))
-        if step in texts and newest[step] == now:  # a dump holds what the newest attempt wrote
+        if step in texts and newest[step] == now:  # a dump holds the text of the newest attempt
             writer.samples(step, run.texts.read(step))
     return step
 
@@ -91,11 +91,11 @@ def _rows(history: History) -> dict[int, dict[str, float]]:
 
 
 def _times(history: History) -> dict[int, float]:
-    """When each step was written, of those that say so."""
+    """When each step was written, for the steps with a time."""
     known = history.view().times()
     return dict(zip(known.steps.tolist(), known.values.tolist(), strict=True))
 
 
 def _written(files: tuple[str, ...]) -> list[float]:
-    """When the files of a log were last written, of those that can be asked."""
+    """When the files of a log were last written, for the files with a readable time."""
     return [os.stat(file).st_mtime for file in files if os.path.exists(file)]

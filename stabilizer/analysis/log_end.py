@@ -1,4 +1,4 @@
-"""How another trainer's log ended, as far as it can tell: in an error, with the trainer's last line, or its last step.
+"""How another trainer's log ended, as far as it shows: with an error, the trainer's last line, or the last step.
 
 An end is not final while more may be written: a wrapper may restart a crashed training, and an evaluation may follow
 the last step. A follower therefore waits for growth (`Rest`) before it accepts the end.
@@ -16,17 +16,17 @@ from stabilizer.runs.history import RunView
 SETTLED_S = 10.0
 """Seconds without growth after which an end is reported: processes that shut down still write a little."""
 GRACE_S = 60.0
-"""Seconds without growth after which a log that ended is believed to be over."""
+"""Seconds without growth after which a log that ended is considered complete."""
 PACE = 3
-"""A log with long steps is waited for at least this many steps: training may have survived the error."""
+"""The wait lasts at least this many steps of the log: training may have survived the error."""
 SLOWEST_S = 3600.0
-"""Longest that a step is believed to take: a clock that was reset, or in other units, can show any value."""
+"""Longest step duration that is accepted: a clock that was reset, or in other units, can show any value."""
 LONGER = 10
-"""Factor on the wait where the log may continue: something was written after the error, or no last line was seen."""
+"""Factor on the wait if the log may continue: something was written after the error, or no last line was seen."""
 
 
 class LogEnd(NamedTuple):
-    """What the end of a log says."""
+    """The end of a log."""
 
     what: str
     crashed: bool
@@ -35,7 +35,7 @@ class LogEnd(NamedTuple):
 
 
 def log_end(view: RunView) -> LogEnd | None:
-    """How the log of which this is the newest view has ended; None while nothing says that it did."""
+    """How the log with this newest view has ended; None if there is no sign of an end."""
     if failure := ending(view):
         why = f"{failure.harmless}; it ended with " if failure.harmless else ""
         where = failure.where.partition("; ")[0]
@@ -43,7 +43,7 @@ def log_end(view: RunView) -> LogEnd | None:
             f"{why}{failure.message} ({where})" if where else why + failure.message, not failure.harmless, True
         )
     if last := view.about("ended"):
-        return LogEnd(f"its trainer is done: {last}", False, True)
+        return LogEnd(f"its trainer finished: {last}", False, True)
     planned = view.about("steps")
     if isinstance(planned, int) and 0 < planned <= view.step:
         return LogEnd(f"all {planned:,} planned steps are done", False, False)
@@ -51,7 +51,7 @@ def log_end(view: RunView) -> LogEnd | None:
 
 
 def pace(view: RunView) -> float:
-    """Seconds a step takes, by what the newest twenty say, at most `SLOWEST_S`; 0 where nothing says."""
+    """Seconds per step, from the newest twenty steps, at most `SLOWEST_S`; 0 if unknown."""
     took = view.series("time/step_s").last(20).finite().values
     if not len(took):
         took = np.diff(view.times().last(21).finite().values)
@@ -60,21 +60,21 @@ def pace(view: RunView) -> float:
 
 
 class Wait(NamedTuple):
-    """A log that ended, and how long it is still waited for."""
+    """A log that ended, and the remaining wait."""
 
     end: LogEnd
     seconds: float
-    """Without growth, in all."""
+    """Seconds to wait without growth, in total."""
     over: bool
-    """They have passed."""
+    """Whether the wait is over."""
     wrote_on: bool
-    """Something was written after the end, but nothing that was trained."""
+    """Whether something other than training was written after the end."""
     new: bool
-    """Not reported before."""
+    """Whether this end was not reported before."""
 
 
 class Rest:
-    """How long a log that ended has rested. `grace` seconds are waited, or without it what its pace suggests."""
+    """How long an ended log has not grown. The wait is `grace` seconds, or without it follows from the log's pace."""
 
     def __init__(self, grace: float | None, now: float):
         self._grace, self._grew = grace, now
@@ -82,7 +82,7 @@ class Rest:
         self._wrote_on = self._said_so = False
 
     def look(self, end: LogEnd | None, *, grew: bool, now: float, step_s: float) -> Wait | None:
-        """How things stand at `now`; None while the log goes on. It `grew` since the look before or did not."""
+        """The state at `now`; None while the log continues. `grew` is whether the log grew since the last call."""
         if grew:
             self._grew = now
             self._wrote_on = self._told is not None

@@ -1,4 +1,4 @@
-"""The watch of a run as the product uses it: our diagnosis explains its incidents, our remedies are advised."""
+"""The watch of a run as the product uses it: this diagnosis explains its incidents, and these remedies are advised."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def new_watch(detectors: Sequence[Detector] = DETECTORS) -> Watch:
 
 
 def advice(found: Sequence[Cause], view: RunView, onset: int, harm: bool) -> tuple[RemedyAdvice, ...]:
-    """Remedies for the causes of an incident of a run that is under way."""
+    """Remedies for the causes of an incident of a live run."""
     ours = view.about("trainer", "stabilizer") == "stabilizer"
     return fitted(advise(found, view, onset), harm=harm, state="running", ours=ours)
 
@@ -28,9 +28,9 @@ def advice(found: Sequence[Cause], view: RunView, onset: int, harm: bool) -> tup
 def watch_run(
     run: LoadedRun, detectors: Sequence[Detector] = DETECTORS, told: Callable[[int, int], None] = lambda row, rows: None
 ) -> Watch:
-    """Replay a run as it was written; the watch then holds what a live one would have held.
+    """Replay a run in the order it was written; the watch then holds the same state as a live one.
 
-    `told` is called before every row is judged: with its number, and how many there are.
+    `told` is called before every row is judged, with its number and the number of rows.
     """
     watch = new_watch(detectors)
     for row, view in enumerate(run.views(), 1):

@@ -1,4 +1,4 @@
-"""Whether a run would apply a request, and why not: the same rules for the command line and the dashboard.
+"""Whether a run would apply a request, and why not; the command line and the dashboard use the same rules.
 
 Only `leave` writes, and only a request.
 """
@@ -21,33 +21,33 @@ ANSWERS: Mapping[str, tuple[Kind, ...]] = {
 """Allowed answers to a trial, by its newest entry in the journal."""
 
 FRESH_S = 15.0
-"""Seconds for which a heartbeat counts as a sign of life although no such process is seen on this machine."""
+"""Seconds for which a heartbeat counts as a sign of life if the process is not visible on this machine."""
 
 
 def over(status: Mapping[str, Any], now: float) -> str:
-    """Why no process would answer; empty when one might. A run in a long step has no heartbeat and still answers."""
+    """Why no process would answer; empty if one might. A run in a long step has no heartbeat but still answers."""
     state = state_of(status, now)
     if state not in ("running", "paused", "stalled"):
         return f"the run is {state}, so nothing would answer"
     beat = status.get("t")
-    fresh = isinstance(beat, (int, float)) and now - beat < FRESH_S  # a container's process can't be seen from outside
+    fresh = isinstance(beat, (int, float)) and now - beat < FRESH_S  # a container's process is not visible from outside
     gone = not fresh and writer_lives(dict(status)) is False
     return "the run's process is gone, so nothing would answer" if gone else ""
 
 
 def idle(status: Mapping[str, Any], run: object) -> str:
-    """Why this run applies no remedy, and how to let it; empty when it may."""
+    """Why this run applies no remedy, and how to allow it; empty if it may."""
     mode = status.get("remedy")
     if mode not in ("off", "suggest"):
         return ""
     return (
-        f"the run has --remedy {mode}, so it carries nothing out; stop it and continue with"
+        f"the run has --remedy {mode}, so it applies no remedies; stop it and continue with"
         f" `stabilizer train --resume {run} --remedy approve`"
     )
 
 
 def misplaced(kind: str, name: str | None, latest: Mapping[str, Action]) -> str:
-    """Why the training process would ignore this answer; empty when it fits the newest entry of the trial."""
+    """Why the training process would ignore this answer; empty if it fits the newest entry of the trial."""
     if not name:
         return f"{kind} needs an action: one of {', '.join(latest) or '(there are none yet)'}"
     if name not in latest:
@@ -60,15 +60,15 @@ def misplaced(kind: str, name: str | None, latest: Mapping[str, Action]) -> str:
 
 
 def leave(run: Path, kind: Kind, action: str = "", by: str = "cli", *, proposal: str = "") -> Request:
-    """Leave a request. The folder must not be a link, which could lead out of the run."""
+    """Leave a request. The folder must not be a link, which could point outside the run."""
     if (run / "requests").is_symlink():
         raise ValueError(f"{run / 'requests'} is a symbolic link, so nothing is written there; remove it")
     try:
         return ask(run, kind, action, by, proposal=proposal)
     except OSError as error:
-        raise ValueError(f"{run / 'requests'} can't be written: {error.strerror}; check the folder's rights") from None
+        raise ValueError(f"{run / 'requests'} can't be written: {error.strerror}; check its permissions") from None
 
 
 def waiting(run: Path) -> list[Request]:
-    """Requests that the training process has not applied yet, oldest first, as it will see them."""
+    """Requests that the training process has not applied yet, oldest first, in its order."""
     return look(run).requests

@@ -30,5 +30,5 @@
     checkpoint.py   states on disk; state.py: their contents; saved.py: the policy in one
 
 The trainer knows neither detectors nor dashboards: it returns numbers and reads its knobs at every step. Importing this
-package does not import torch; `stabilizer.training.loop` does.
+package does not import torch; importing `stabilizer.training.loop` does.
 """

@@ -1,6 +1,6 @@
-"""Settings that follow a measurement. Frozen rules; the state is plain floats, to be stored in a checkpoint.
+"""Settings that follow a measurement. The rules are frozen; their state is plain floats that a checkpoint stores.
 
-Each has `step(state, measured) -> (state, value)`: `value` is what to use, `state` what to hand back next time. A
+Each rule has `step(state, measured) -> (state, value)`: `value` is used now, `state` is passed to the next call. A
 measurement that is not finite changes nothing.
 """
 
@@ -13,18 +13,19 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class AdaptiveKL:
-    """Weight of the KL that keeps the KL near a target: a proportional controller whose error is clipped.
+    """KL coefficient that keeps the KL near a target: a proportional controller with a clipped error.
 
         error = clip(kl / target - 1, -0.2, 0.2)
         beta <- beta * (1 + error / horizon)                             Ziegler et al. 2019, arXiv:1909.08593
 
-    The state is beta. It moves by factors, so one that is 0 stays 0: with `low` above 0 it can come back.
+    The state is beta. It changes by factors, so a beta of 0 remains 0; with `low` above 0 it can recover.
     """
 
     target: float
-    """Nats per token, by the estimator that is measured."""
+    """Nats per token, by the estimator in use."""
     horizon: float = 10.0
-    """Steps over which an error of 1 would double beta. The clipped error moves it by at most 0.2 / horizon a step."""
+    """Steps over which an error of 1 would double beta. The clipped error changes it by at most 0.2 / horizon per
+    step."""
     low: float = 0.0
     """Smallest beta."""
     high: float = 1.0
@@ -39,18 +40,18 @@ class AdaptiveKL:
 
 @dataclass(frozen=True, kw_only=True)
 class TargetEntropy:
-    """Weight of the entropy bonus that keeps the entropy from falling under a target.
+    """Entropy coefficient that keeps the entropy from falling below a target.
 
         c <- c + delta below the target, c - delta above it, within [low, high]
         bonus c while the entropy is at or below the target, `low` above it     Skywork-OR1, arXiv:2505.22312
 
-    The state is c. The bonus ends at once when the target is reached, so that c, which moves slowly, doesn't overshoot.
+    The state is c. The bonus ends as soon as the target is reached, so that the slowly changing c does not overshoot.
     """
 
     target: float
     """Nats per token."""
     delta: float = 0.005
-    """How far the coefficient moves in a step."""
+    """Change of the coefficient per step."""
     low: float = 0.0
     """Smallest coefficient."""
     high: float = 0.1
@@ -66,22 +67,22 @@ class TargetEntropy:
 
 @dataclass(frozen=True, kw_only=True)
 class AdaptiveClip:
-    """Where to clip the gradient: at `factor` times the median norm of the last updates, never above the ceiling.
+    """Gradient clipping limit: `factor` times the median norm of the last updates, never above the ceiling.
 
-    After AutoClip (Seetharaman et al. 2020, arXiv:2007.14469), with a median, which spikes can't move until they are
-    half of the window. The norm being judged is not among those it is judged by. The state is the last `window` norms
-    before clipping, oldest first; until there are `warmup` of them the ceiling alone holds.
+    After AutoClip (Seetharaman et al. 2020, arXiv:2007.14469), with a median, which spikes cannot move until they fill
+    half of the window. The norm being clipped is not part of the window. The state is the last `window` norms before
+    clipping, oldest first; until it holds `warmup` norms only the ceiling applies.
     """
 
     factor: float = 2.0
-    """Times the median; a step may be this much larger than usual."""
+    """Multiple of the median; a step may be this much larger than usual."""
     window: int = 50
-    """Updates that are remembered."""
+    """Updates in the window."""
     warmup: int = 10
-    """Updates before the first median is trusted."""
+    """Updates before the median is used."""
 
     def step(self, norms: tuple[float, ...], norm: float, ceiling: float) -> tuple[tuple[float, ...], float]:
-        """`norm` is this update's, before clipping; returns the new state and the bound for this update."""
+        """`norm` is the norm of this update before clipping; returns the new state and the limit for this update."""
         bound = ceiling
         if len(norms) >= self.warmup:
             bound = min(ceiling, self.factor * statistics.median(norms))

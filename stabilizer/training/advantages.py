@@ -1,4 +1,4 @@
-"""How much better a completion is than its neighbours. Pure functions.
+"""How much better a completion is than the ones it is compared with. Pure functions.
 
 Shape letters: G groups (prompts), N completions per group, B = G x N rows.
 """
@@ -13,10 +13,10 @@ from torch import Tensor
 Kind = Literal["group_std", "group_mean", "batch_std", "leave_one_out", "batch_whiten", "none"]
 
 CENTRED_PER_GROUP: tuple[Kind, ...] = ("group_std", "group_mean", "batch_std", "leave_one_out")
-"""Kinds whose advantages have mean 0 in every group, which `center_error` may hold them to."""
+"""Kinds whose advantages have mean 0 in every group; `center_error` checks that."""
 
 STD_FLOOR = 1e-4
-"""Added to a deviation, in units of reward: rewards that all but agree must not be blown up to size 1."""
+"""Added to a deviation, in units of reward, so that nearly equal rewards are not scaled up to size 1."""
 
 
 def sequence_advantages(kind: Kind, reward_GN: Tensor, valid_GN: Tensor | None = None) -> Tensor:
@@ -29,13 +29,13 @@ def sequence_advantages(kind: Kind, reward_GN: Tensor, valid_GN: Tensor | None =
         batch_whiten    (r - mean_batch) / (std_batch + 1e-4)      REINFORCE++, Hu et al. 2025, arXiv:2501.03262
         none            r                                          REINFORCE without a baseline
 
-    Dividing by the group's deviation gives every prompt the same say, however little its answers differ; that is also
-    how noise in an all but solved group becomes a full-sized push. The batch's deviation keeps the prompts' weights and
-    only fixes the scale. Deviations are of rewards, with n - 1 in the denominator.
+    Dividing by the group's deviation gives every prompt equal weight, however little its answers differ. It also turns
+    noise in a nearly solved group into a full-sized update. The batch's deviation keeps the prompts' weights and only
+    fixes the scale. Deviations are of rewards, with n - 1 in the denominator.
 
-    Where `valid_GN` is False the reward failed, or nothing is learned from its group, filtered or beyond those asked
-    for: whatever it holds, it takes part in no mean and no deviation, and its advantage is 0. A reward that is alone in
-    its group has nothing to be compared with: 0 for all kinds that look at groups. A valid NaN stays visible.
+    `valid_GN` is False where the reward failed, and in groups that are filtered out or exceed the requested number.
+    Such values enter no mean or deviation, and their advantage is 0. A reward that is alone in its group has no
+    comparison: its advantage is 0 for all kinds that compare within groups. A valid NaN remains visible.
     """
     reward_GN = reward_GN.double()
     valid_GN = torch.ones_like(reward_GN, dtype=torch.bool) if valid_GN is None else valid_GN
@@ -60,7 +60,7 @@ def sequence_advantages(kind: Kind, reward_GN: Tensor, valid_GN: Tensor | None =
 
 
 def _moments(reward_GN: Tensor, valid_GN: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Mean, deviation and number of the valid rewards of each row, as columns; rewards that are not valid must be 0."""
+    """Mean, deviation and number of the valid rewards of each row, as columns; invalid rewards must be 0."""
     count_G1 = valid_GN.sum(1, keepdim=True)
     mean_G1 = reward_GN.sum(1, keepdim=True) / count_G1.clamp_min(1)
     square_G1 = (reward_GN - mean_G1).masked_fill(~valid_GN, 0.0).square().sum(1, keepdim=True)
@@ -68,7 +68,7 @@ def _moments(reward_GN: Tensor, valid_GN: Tensor) -> tuple[Tensor, Tensor, Tenso
 
 
 def center_error(advantage_GN: Tensor, valid_GN: Tensor | None = None) -> float:
-    """Largest |mean advantage of a group|: zero up to rounding, or advantages and completions got mixed up."""
+    """Largest |mean advantage of a group|. Zero up to rounding, unless advantages and completions got mixed up."""
     if valid_GN is None:
         return torch.amax(advantage_GN.mean(dim=1).abs()).item()
     sum_G = advantage_GN.masked_fill(~valid_GN, 0.0).sum(1)
@@ -76,11 +76,11 @@ def center_error(advantage_GN: Tensor, valid_GN: Tensor | None = None) -> float:
 
 
 NEXT_TO_NOTHING = 0.01
-"""Share of the widest group's range under which another group's differences are noise that a division would blow up."""
+"""Share of the widest group's range below which a group's differences are noise that a division would amplify."""
 
 
 def silent_groups(reward_GN: Tensor, valid_GN: Tensor | None = None) -> Tensor:
-    """True for each group that has nothing to teach: equal rewards, or next to equal beside the widest group's."""
+    """True for each group that teaches nothing: its rewards are equal, or nearly equal relative to the widest group."""
     if valid_GN is None:
         valid_GN = torch.ones_like(reward_GN, dtype=torch.bool)
     highest_G = reward_GN.masked_fill(~valid_GN, -torch.inf).amax(1)
@@ -92,10 +92,10 @@ def silent_groups(reward_GN: Tensor, valid_GN: Tensor | None = None) -> Tensor:
 
 
 def zero_variance(reward_GN: Tensor, valid_GN: Tensor | None = None) -> Tensor:
-    """True for each group whose valid rewards are all equal, or fewer than two: nothing can be learned from it.
+    """True for each group with fewer than two valid rewards, or with equal ones: nothing can be learned from it.
 
-    What dynamic sampling replaces and filtering drops (DAPO, Yu et al. 2025, arXiv:2503.14476). A group with a NaN
-    is not called equal.
+    Dynamic sampling replaces these groups and filtering drops them (DAPO, Yu et al. 2025, arXiv:2503.14476). A group
+    with a NaN is not counted as equal.
     """
     if valid_GN is None:
         return reward_GN.amax(1) == reward_GN.amin(1)
@@ -105,16 +105,16 @@ def zero_variance(reward_GN: Tensor, valid_GN: Tensor | None = None) -> Tensor:
 
 
 def clip_advantages(advantage: Tensor, bound: float) -> Tensor:
-    """Advantages held within [-bound, bound], so that one outlier can't outvote its batch; NaN stays NaN."""
+    """Advantages clipped to [-bound, bound], so that one outlier cannot dominate its batch; NaN remains NaN."""
     return advantage.clamp(-bound, bound)
 
 
 def overlong_penalty(length_B: Tensor, max_completion: int, buffer: float, factor: float) -> Tensor:
-    """What to add to the reward of long completions: 0 up to max - buffer, falling in a line to -factor at max.
+    """Penalty added to the reward of long completions: 0 up to max - buffer, then falling linearly to -factor at max.
 
         factor * clamp((max - buffer - length) / buffer, -1, 0)          DAPO, Yu et al. 2025, arXiv:2503.14476
 
-    A completion that was cut off has length max, hence the whole penalty. `buffer` counts tokens.
+    A truncated completion has length max and therefore gets the whole penalty. `buffer` counts tokens.
     """
     if not 0 < buffer <= max_completion:
         raise ValueError(

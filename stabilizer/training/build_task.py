@@ -1,4 +1,4 @@
-"""From a configuration to its task: built-in problems or a data set, paid by their own score or by functions."""
+"""Build the task of a configuration: built-in problems or a data set, rewarded by their own score or by functions."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ from stabilizer.training.tasks import DATA, TASKS, Task
 
 
 def build_task(config: TrainConfig, tokenizer: Any) -> Task:
-    """The task of a run, everything it needs read and tried; ValueError when something will not work."""
+    """The task of a run, with all its inputs read and tried; ValueError when something will not work."""
     task = DataTask(config.data, tokenizer) if config.task == DATA else TASKS[config.task]
     return RewardedTask(task, config.reward, task.environment(config.search)) if config.reward.functions else task

@@ -1,11 +1,11 @@
-"""States on disk that can be trusted: whole or not there, and known to be whole before a byte of them is used.
+"""Checkpoints on disk: complete or absent, and verified before any of their content is used.
 
     step-<n>-a<attempt>/
         model.safetensors  optimizer.safetensors  state.json    written by the trainer
         manifest.json                                           size and sha256 of each, written last
 
-A state is written into a folder beside its place, synced, and renamed into it. There is no pickle, and no state of a
-random number generator: every random number of the trainer is a function of integers in `state.json`.
+A state is written into a temporary folder next to its place, synced, and renamed. It contains no pickle, and no state
+of a random generator: every random number of the trainer is a function of integers in `state.json`.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _NAME = re.compile(r"step-(\d+)-a(\d+)")
 
 
 class CheckpointDamaged(OSError):
-    """A checkpoint is not what its manifest says it is."""
+    """A checkpoint does not match its manifest."""
 
 
 def write(folder: Path, step: int, attempt: int, files: Mapping[str, bytes]) -> Checkpoint:
-    """Put a state in place, durably; one of the same name is replaced. Raises OSError when that can't be done."""
+    """Put a state in place durably, replacing one of the same name. Raises OSError when that fails."""
     place = folder / f"step-{step}-a{attempt}"
     fresh, old = place.with_name(f"{place.name}.new"), place.with_name(f"{place.name}.old")
     folder.mkdir(parents=True, exist_ok=True)
@@ -45,7 +45,7 @@ def write(folder: Path, step: int, attempt: int, files: Mapping[str, bytes]) -> 
             _write_synced(fresh / name, data)
         _sync_folder(fresh)
     except OSError:
-        shutil.rmtree(fresh, ignore_errors=True)  # half a state helps nobody, least of all a disk that is full
+        shutil.rmtree(fresh, ignore_errors=True)  # half a state is useless, and takes space on a disk that may be full
         raise
     if place.exists():
         shutil.rmtree(old, ignore_errors=True)
@@ -57,7 +57,7 @@ def write(folder: Path, step: int, attempt: int, files: Mapping[str, bytes]) -> 
 
 
 def read(checkpoint: Checkpoint) -> dict[str, bytes]:
-    """The files of a state, each checked against the manifest; CheckpointDamaged says which one is not what it was."""
+    """The files of a state, each checked against the manifest; CheckpointDamaged names the file that does not match."""
     try:
         manifest = json_text.loads((checkpoint.path / MANIFEST).read_bytes())
         names = list(manifest["files"].keys())
@@ -67,17 +67,17 @@ def read(checkpoint: Checkpoint) -> dict[str, bytes]:
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointDamaged(f"{checkpoint.path}: {error}") from error
     if manifest.get("schema") != SCHEMA:
-        raise CheckpointDamaged(f"{checkpoint.path}: schema {manifest.get('schema')}, and this version reads {SCHEMA}")
+        raise CheckpointDamaged(f"{checkpoint.path}: schema {manifest.get('schema')}, but this version reads {SCHEMA}")
     for name, data in files.items():
         entry = manifest["files"][name]
         whole = isinstance(entry, dict) and (len(data), _digest(data)) == (entry.get("size"), entry.get("sha256"))
         if not whole:
-            raise CheckpointDamaged(f"{checkpoint.path / name}: {len(data)} bytes that are not the ones written")
+            raise CheckpointDamaged(f"{checkpoint.path / name}: {len(data)} bytes that differ from those written")
     return files
 
 
 def scan(folder: Path) -> list[Checkpoint]:
-    """The states in a folder, oldest attempt first, then by step; contents are checked only when one is read."""
+    """The states in a folder, oldest attempt first, then by step; a state's content is checked when it is read."""
     if not folder.is_dir():
         return []
     for old in folder.glob("step-*.old"):
@@ -88,17 +88,17 @@ def scan(folder: Path) -> list[Checkpoint]:
 
 
 def remove(checkpoint: Checkpoint) -> None:
-    """Delete a state, its manifest first, so that what a crash leaves of it is never taken for one."""
+    """Delete a state, its manifest first, so that a crash cannot leave a partial state that looks complete."""
     with contextlib.suppress(FileNotFoundError):
         (checkpoint.path / MANIFEST).unlink()
     shutil.rmtree(checkpoint.path, ignore_errors=True)
 
 
 def worth_keeping(steps: Iterable[int], keep: int, also: Iterable[int] = ()) -> set[int]:
-    """Which of some steps to keep: the newest `keep`, the first, one for each doubling of age between, and `also`.
+    """The steps to keep: the newest `keep`, the first, one for each doubling of age between them, and `also`.
 
-    A rollback needs a state older than the onset of the trouble, which may have been long ago; within a doubling the
-    oldest stays, since a younger one would never grow old.
+    A rollback needs a state older than the onset of the trouble, which may be long ago. Within a doubling the oldest is
+    kept; if a younger one were kept, no state would ever grow old.
     """
     newest_first = sorted(set(steps), reverse=True)
     kept = set(newest_first[:keep]) | set(newest_first[-1:])
@@ -109,7 +109,7 @@ def worth_keeping(steps: Iterable[int], keep: int, also: Iterable[int] = ()) -> 
 
 
 def _tidy(folder: Path) -> None:
-    """Delete what deaths in the middle of `write` and `remove` left: nobody reads it, and it is as large as a state."""
+    """Delete what interrupted calls of `write` and `remove` left: it is as large as a state and never read."""
     whole = {checkpoint.path.name for checkpoint in scan(folder)}
     for path in folder.glob("step-*"):
         if path.name not in whole and _NAME.match(path.name):

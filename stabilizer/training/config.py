@@ -1,7 +1,7 @@
-"""How a configuration is read. What can be set: `settings.py`.
+"""Read a configuration. `settings.py` lists the settings.
 
-A built-in task name alone is a full configuration; a YAML file, then `key=value` overrides, change single keys of it.
-Nothing is guessed: an unknown key or an impossible value is a `ValueError` that says where it stands and what would do.
+The name of a built-in task is a full configuration; a YAML file and then `key=value` overrides change single keys.
+Nothing is guessed: an unknown key or an impossible value is a `ValueError` that names the place and the allowed values.
 """
 
 from __future__ import annotations
@@ -34,10 +34,11 @@ def load_config(
     steps: int | None = None,
     seed: int | None = None,
 ) -> TrainConfig:
-    """The configuration of `source` (a task name, a YAML file, or None for the defaults), changed by the rest.
+    """The configuration of `source` (a task name, a YAML file, or None for the defaults), changed by the other
+    arguments.
 
     Later wins: the task's defaults, the file, the named `variant`, `overrides` ("optim.lr=1e-3"), then `task`, `steps`
-    and `seed`. Raises ValueError for anything that is unknown or impossible.
+    and `seed`. Raises ValueError for anything unknown or impossible.
     """
     layers = _layers(source, variant, overrides, {"task": task, "steps": steps, "seed": seed})
     implied = DATA if any("data.path" in layer for _, layer in layers) else "addition"
@@ -47,10 +48,10 @@ def load_config(
     merged: dict[str, Any] = {}
     for where, layer in defaults + layers:
         for key, value in layer.items():
-            if value is not None or key not in GROUPS:  # a group whose every line is commented out says nothing
+            if value is not None or key not in GROUPS:  # a group whose lines are all commented out sets nothing
                 merged[key] = _typed(where, key, value)
     if merged.get("policy.kl_in") == "reward" and not any("policy.kl_kind" in layer for _, layer in layers):
-        merged["policy.kl_kind"] = "k1"  # a recipe's estimator was chosen for a loss
+        merged["policy.kl_kind"] = "k1"  # a recipe chooses its estimator for use in the loss
     try:
         config: TrainConfig = _build(TrainConfig, merged)
         _refuse_infinities(merged)
@@ -64,9 +65,9 @@ def load_config(
 def _layers(
     source: str | Path | None, variant: str | None, overrides: Sequence[str], arguments: Mapping[str, Any]
 ) -> list[tuple[str, dict[str, Any]]]:
-    """(where it stands, keys) of everything the user set; later wins."""
+    """(place, keys) of all user settings; later wins."""
     if variant is not None and variant not in VARIANTS:
-        raise ValueError(f"no variant named {variant!r}; there are {', '.join(VARIANTS)}")
+        raise ValueError(f"no variant named {variant!r}; choose one of {', '.join(VARIANTS)}")
     layers: list[tuple[str, dict[str, Any]]] = []
     if source is not None and str(source) in TASKS:
         layers.append(("task", {"task": str(source)}))
@@ -92,12 +93,12 @@ def _chosen(key: str, layers: list[tuple[str, dict[str, Any]]], default: str, kn
 
 
 def config_dict(config: TrainConfig) -> dict[str, Any]:
-    """The whole configuration as JSON's own types, for run.json; `config_from_dict` is its inverse."""
+    """The whole configuration as JSON types, for run.json; `config_from_dict` is its inverse."""
     return {key: _plain(value) for key, value in asdict(config).items()}
 
 
 def config_from_dict(values: Mapping[str, Any]) -> TrainConfig:
-    """The configuration `config_dict` wrote."""
+    """The configuration that `config_dict` wrote."""
     config: TrainConfig = _build(
         TrainConfig, {key: _typed("run.json", key, value) for key, value in _flat(values).items()}
     )
@@ -114,22 +115,22 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise ValueError(f"{path}: no such file, and no built-in task of that name; the tasks are {', '.join(TASKS)}")
     if path.stat().st_size > MAX_BYTES:
-        raise ValueError(f"{path}: larger than {MAX_BYTES // 2**20} MiB, so no configuration; is this the right file?")
+        raise ValueError(f"{path}: larger than {MAX_BYTES // 2**20} MiB, the limit; is this the right file?")
     try:
         values = yaml_keys.load(path.read_text(encoding="utf-8"))
     except (yaml_keys.KeyTwice, TooMuch) as error:
         raise ValueError(f"{path}: {error}") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}: not YAML: {error}") from None
+        raise ValueError(f"{path}: not valid YAML: {error}") from None
     if values is None:
-        raise ValueError(f"{path}: no key is set in it; `task: addition` alone is a full configuration")
+        raise ValueError(f"{path}: it sets no key; `task: addition` alone is a full configuration")
     if not isinstance(values, dict):
-        raise ValueError(f"{path}: must be a mapping of keys to values, and is a {type(values).__name__}")
+        raise ValueError(f"{path}: must be a mapping of keys to values, not a {type(values).__name__}")
     return values
 
 
 def _beside(folder: Path, values: dict[str, Any]) -> dict[str, Any]:
-    """Files that a configuration names are looked for from here, and if they aren't, beside the configuration."""
+    """Files named in a configuration are looked up from here, and otherwise next to the configuration file."""
 
     def found(name: Any) -> Any:
         if not isinstance(name, str):
@@ -160,12 +161,12 @@ def _override(text: str, what: str) -> tuple[str, dict[str, Any]]:
     except yaml.YAMLError:
         parsed = value
     if SCHEMA.get(key) is str and not isinstance(parsed, str):
-        parsed = value  # a shell takes quotes away: {question}, 42 and nothing at all are texts where a text is wanted
+        parsed = value  # a shell removes quotes: {question}, 42 and an empty value are text where text is expected
     return f"{what} {text!r}", {key: parsed}
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested groups as dotted keys; a group's own name stays a key when something else than a mapping stands there."""
+    """Nested groups as dotted keys; a group's own name remains a key when its value is not a mapping."""
     flat: dict[str, Any] = {}
     for key, value in values.items():
         if isinstance(value, dict):
@@ -198,11 +199,11 @@ def _typed(where: str, key: str, value: Any) -> Any:
         if value is None and NoneType not in get_args(hint):
             raise ValueError("may not be empty")
         if value is False and "off" in get_args(hint):
-            value = "off"  # YAML takes the word for a switch
+            value = "off"  # YAML reads this word as a boolean
         if isinstance(value, bool) and hint is not bool:
-            raise ValueError("not a switch")  # else `true` would become 1
+            raise ValueError("not a boolean")  # else `true` would become 1
         if isinstance(value, int) and abs(value) >= 2**63:
-            raise ValueError("too large for any arithmetic")
+            raise ValueError("too large to compute with")
         parser = ArgumentParser(exit_on_error=False)
         parser.add_argument("--value", type=hint)
         return parser.parse_object({"value": value}).value
@@ -211,7 +212,7 @@ def _typed(where: str, key: str, value: Any) -> Any:
 
 
 def type_words(hint: Any) -> str:
-    """What a value of this type looks like, for people."""
+    """How a value of this type is written, for people."""
     words = {
         int: "a whole number",
         float: "a number",

@@ -1,7 +1,8 @@
-"""When the samples came from elsewhere: an engine that computes a little differently, or a policy long since updated.
+"""Corrections for off-policy samples: another engine computed them slightly differently, or the policy has changed
+since.
 
-Shape letters: B rows (completions), T completion positions. `mask_BT` is True at tokens the policy chose; nothing else
-has a say.
+Shape letters: B rows (completions), T completion positions. `mask_BT` is True at tokens the policy chose; other
+positions have no effect.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ Kind = Literal["none", "tis_token", "tis_sequence", "mask_token", "mask_sequence
 def mismatch_weights(
     kind: Kind, trainer_logp_BT: Tensor, engine_logp_BT: Tensor, mask_BT: Tensor, cap: float
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """Weights for the loss that correct for an engine q other than the trainer's policy p on the same weights.
+    """Loss weights that correct for an engine q that differs from the trainer's policy p with the same weights.
 
     With r = p / q at a token, R = the product of r over a completion:
 
@@ -31,10 +32,10 @@ def mismatch_weights(
         mask_token      r within [1/cap, cap], else 0    IcePop, Ling Team 2025, arXiv:2510.18855
         mask_sequence   R up to cap, else 0              Liu et al. 2025, "When Speed Kills Stability"
 
-    R is a product: with 100 tokens each 1 % too likely it is 2.7, so the same cap means another thing at another
-    length. A completion with a small R already weighs little, which is why `mask_sequence` has no lower end. Both log-
-    probabilities must be of the distribution that was sampled (temperature and truncation included), or the correction
-    is itself wrong. A NaN stays visible. Metrics, over tokens, whichever kind:
+    R is a product: with 100 tokens, each 1 % too likely, it is 2.7, so the effect of a cap depends on the length. A
+    completion with a small R already weighs little, so `mask_sequence` has no lower limit. Both log-probabilities must
+    be of the sampled distribution (temperature and truncation included), or the correction itself is wrong. A NaN
+    remains visible. Metrics, over tokens, for every kind:
 
         policy/mismatch_kl           k3 estimate of KL(q, p), >= 0
         policy/mismatch_k1           the plain one, mean of log q - log p: signed, without bias
@@ -71,13 +72,13 @@ def mismatch_weights(
 def off_policy_mask(
     advantage_B: Tensor, logp_BT: Tensor, old_logp_BT: Tensor, mask_BT: Tensor, bound: float
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """Which completions may teach: all but those with a negative advantage that the policy has already moved away from.
+    """Mask that drops completions with a negative advantage that the policy has already moved away from.
 
         dropped where A < 0 and mean over its tokens of (old_logp - logp) > bound    DeepSeek-V3.2, arXiv:2512.02556
 
-    A bad completion that has become unlikely holds little to learn and, pushed further, has no floor; a good one
-    is never dropped. Returns (keep_B, metrics), to be combined with the mask; policy/off_policy_masked_frac is
-    the share of completions dropped. NaN does not hide: it is kept.
+    A bad completion that has become unlikely teaches little, and pushing it down has no lower limit; a good one is
+    never dropped. Returns (keep_B, metrics); combine keep_B with the mask. policy/off_policy_masked_frac is the share
+    of completions dropped. NaN is kept and remains visible.
     """
     drift_B = (old_logp_BT - logp_BT).masked_fill(~mask_BT, 0.0).sum(1) / mask_BT.sum(1).clamp_min(1)
     dropped_B = (advantage_B < 0) & (drift_B > bound)

@@ -1,4 +1,4 @@
-"""Who gets the credit: from the scores of a step to an advantage for every token, and which rows teach at all.
+"""Credit assignment: from the scores of a step to an advantage for every token, and the rows that are learned from.
 
 Shape letters: G groups (prompts), N completions per group, B = G x N rows, T completion positions.
 """
@@ -27,15 +27,15 @@ from stabilizer.training.values import discounted_returns, gae, token_rewards, w
 
 @dataclass(frozen=True, slots=True)
 class Credit:
-    """What the completions of a step earned."""
+    """Rewards and advantages of the completions of a step."""
 
     reward_GN: Tensor
-    """What was paid, penalties for length included; NaN where a reward function failed."""
+    """The final rewards, length penalties included; NaN where a reward function failed."""
     advantage_BT: Tensor
     teaches_B: Tensor
     """Rows that take part in the updates."""
     num_teaching: int
-    """Prompts with any of them."""
+    """Prompts with at least one such row."""
     return_BT: Tensor | None = None
     metrics: dict[str, float] = field(default_factory=dict)
 
@@ -53,14 +53,14 @@ def give_credit(
     kl_BT: Tensor | None,
     value_BT: Tensor | None,
 ) -> Credit:
-    """Advantages of one step. `kl_BT` is given when the KL is part of what is paid, `value_BT` when there is a critic.
+    """Advantages of one step. `kl_BT` is given when the KL is part of the reward, `value_BT` when there is a critic.
 
-    A completion whose reward function failed takes part in nothing: no mean, no deviation, no update.
+    A completion whose reward function failed is excluded from means, deviations and updates.
     """
     device, mask_BT, size = rollouts.mask_BT.device, rollouts.mask_BT, rollouts.group_size
     reward_B = torch.tensor([score.reward for score in scores], dtype=torch.float64, device=device)
     valid_B = torch.tensor([not score.failed for score in scores], device=device)
-    # by what answers are worth, as they were chosen when they were drawn: length alone makes no group worth while
+    # groups are selected by the rewards before penalties, as during sampling: length alone makes no group useful
     teaches_B = _teaching(knobs, reward_B.view(-1, size), valid_B.view(-1, size), rollouts.truncated_B)
     metrics: dict[str, float] = {}
     if knobs.overlong_buffer:
@@ -98,7 +98,7 @@ def _teaching(knobs: Knobs, reward_GN: Tensor, valid_GN: Tensor, truncated_B: Te
     teaches_GN = valid_GN
     if knobs.filter_groups != "off" and reward_GN.shape[1] > 1:
         signal_G = ~silent_groups(reward_GN, valid_GN)
-        signal_G &= signal_G.cumsum(0) <= knobs.prompts  # `resample` may have found more than were asked for
+        signal_G &= signal_G.cumsum(0) <= knobs.prompts  # `resample` may have found more than requested
         teaches_GN = teaches_GN & signal_G[:, None]
     teaches_B = teaches_GN.reshape(-1)
     return teaches_B & ~truncated_B if knobs.mask_truncated else teaches_B

@@ -1,7 +1,7 @@
-"""What the policy's prospects are worth, token by token: the critic of PPO.
+"""The critic of PPO: it predicts the return of the policy, token by token.
 
-Shape letters: B rows, T completion positions, H hidden size. The value at a position is of the text before it: what is
-still to come when the policy is about to choose that token.
+Shape letters: B rows, T completion positions, H hidden size. The value at a position depends on the text before it: it
+predicts the rewards still to come when the policy is about to choose that token.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from stabilizer.training.rollout.rollouts import Rollouts
 
 
 class Critic(nn.Module):
-    """A linear head on hidden states: its own model's (`separate`) or the policy's (`shared`).
+    """A linear head on hidden states of a separate model (`separate`) or of the policy (`shared`).
 
-    The head starts at 0, so that the first advantages are returns and not the noise of random weights.
+    The head starts at 0, so that the first advantages are returns and not noise from random weights.
     """
 
     def __init__(
@@ -34,7 +34,8 @@ class Critic(nn.Module):
         nn.init.zeros_(self.head.bias)
 
     def values(self, rollouts: Rollouts, hidden_BTH: Tensor | None) -> Tensor:
-        """Values of all completion positions, in float32; `hidden_BTH` is the policy's, when it is shared."""
+        """Values of all completion positions, in float32; `hidden_BTH` is the policy's hidden states for a shared
+        critic."""
         if self.trunk is not None:
             hidden_BTH = self._scorer.hidden_states(self.trunk, rollouts)
         assert hidden_BTH is not None, "a shared critic reads the policy's hidden states"

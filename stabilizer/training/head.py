@@ -1,8 +1,9 @@
-"""From hidden states to log-probabilities and entropies, without ever holding the logits of all tokens.
+"""From hidden states to log-probabilities and entropies, without holding the logits of all tokens at once.
 
-At a real vocabulary the logits are by far the largest tensor of a step: in float32, with the copies that log-softmax,
-entropy and their gradients make, some five times tokens x vocabulary x 4 bytes. Here rows are taken in chunks: a
-chunk's logits live until its numbers are known, and are made once more for its gradients. What fits one chunk is kept.
+With a real vocabulary the logits are by far the largest tensor of a step: in float32, with the copies made by
+log-softmax, entropy and their gradients, about five times tokens x vocabulary x 4 bytes. Here rows are processed in
+chunks: a chunk's logits exist until its results are known, and are computed again for its gradients. Input that fits in
+one chunk is kept.
 
 Shape letters: N tokens, H hidden, V vocabulary.
 """
@@ -16,9 +17,10 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 CHUNK = 2**23
-"""Logits alive at a time: 32 MB in float32. With fewer rows a chunk would wait for the weights to pass by."""
+"""Logits in memory at a time: 32 MB in float32. With fewer rows, reading the weights would dominate the time of a
+chunk."""
 CHUNK_CUDA = 2**26
-"""The same on a GPU, where a small chunk would leave most of it idle."""
+"""The same on a GPU, where a small chunk would leave most of the device idle."""
 
 
 def token_stats(
@@ -30,11 +32,11 @@ def token_stats(
     *,
     entropy_grad: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """(logp_N of the targets, entropy_N), of softmax(logits / temperature), at least in float32.
+    """(logp_N of the targets, entropy_N) of softmax(logits / temperature), at least in float32.
 
-    Gradients are those of plain autograd. The entropy has one only if asked for.
+    Gradients equal those of plain autograd. The entropy has a gradient only if requested.
     """
-    apply: Any = _TokenStats.apply  # which torch does not annotate
+    apply: Any = _TokenStats.apply  # torch does not annotate it
     logp_N, entropy_N = apply(hidden_NH, weight_VH, bias_V, target_N, temperature)
     return logp_N, entropy_N if entropy_grad else entropy_N.detach()
 
@@ -42,13 +44,13 @@ def token_stats(
 def stats_of_logits(
     logits: Tensor, target: Tensor, temperature: float, *, entropy_grad: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """The same from logits (..., V) that a model made in a way of its own: the plain definition, by autograd."""
+    """The same from logits (..., V) that a model computed itself: the plain definition, by autograd."""
     wide = torch.promote_types(logits.dtype, torch.float32)
     all_logp = torch.log_softmax(logits.to(wide) / temperature, dim=-1)
     logp = all_logp.gather(-1, target[..., None])[..., 0]
     with torch.set_grad_enabled(entropy_grad and torch.is_grad_enabled()):
         p = all_logp.exp()
-        # 0 * log 0 = 0, also where a model forbids a token with a logit of -inf; NaN stays NaN
+        # 0 * log 0 = 0, also where a model forbids a token with a logit of -inf; NaN remains NaN
         return logp, -(p * all_logp).masked_fill(p == 0, 0.0).sum(-1)
 
 
@@ -87,7 +89,7 @@ class _TokenStats(torch.autograd.Function):
         grad_hidden = torch.zeros_like(hidden_NH) if need_hidden else None
         grad_weight = torch.zeros_like(weight_VH) if need_weight else None
         grad_bias = torch.zeros_like(bias_V) if need_bias else None
-        # rows that pull at nothing, as in a group whose answers are all alike, are not computed a second time
+        # rows without gradient, as in a group with equal rewards, are not computed a second time
         active = ((grad_logp_N != 0) | (grad_entropy_N != 0)).nonzero()[:, 0]
         logits = _Logits(weight_VH, bias_V, ctx.temperature, rows=min(ctx.rows, len(active)))
         for part in active.split(ctx.rows):
@@ -114,7 +116,7 @@ class _TokenStats(torch.autograd.Function):
 
 
 class _Logits:
-    """Log-softmax of one chunk after another, in the same memory: new memory costs more than what is written to it."""
+    """Log-softmax of one chunk after another in the same memory: allocating memory costs more than writing to it."""
 
     def __init__(self, weight_VH: Tensor, bias_V: Tensor | None, temperature: float, *, rows: int):
         self._weight, self._bias, self._temperature = weight_VH, bias_V, temperature
@@ -124,7 +126,7 @@ class _Logits:
         self._logp = weight_VH.new_empty(shape, dtype=self.wide)
 
     def log_softmax(self, hidden: Tensor) -> Tensor:
-        """Of the logits over the temperature; valid until the next call."""
+        """Log-probabilities of the logits over the temperature; valid until the next call."""
         raw = torch.mm(hidden, self._weight.T, out=self._raw[: len(hidden)])
         if self._bias is not None:
             raw += self._bias
@@ -143,7 +145,7 @@ def _entropy(all_logp: Tensor, spare: Tensor) -> Tensor:
     """-sum p log p of each row; `spare` is memory for the probabilities."""
     p = torch.exp(all_logp, out=spare)
     entropy = -torch.bmm(p[:, None], all_logp[:, :, None])[:, 0, 0]  # no tensor of products
-    lost = entropy.isnan()  # 0 * log 0 = 0, also where a token is forbidden by a logit of -inf; NaN stays NaN
+    lost = entropy.isnan()  # 0 * log 0 = 0, also where a logit of -inf forbids a token; NaN remains NaN
     if bool(lost.any()):
         p, all_logp = p[lost], all_logp[lost]
         entropy[lost] = -(p * all_logp).masked_fill(p == 0, 0.0).sum(-1)

@@ -1,6 +1,6 @@
-"""The files and folders that a run reads when it starts: found again from any folder, and known again when it goes on.
+"""The files and folders that a run reads at its start: found from any working directory, and compared on resume.
 
-What is no file here (a name on the hub, a built-in model or function) is left as it is.
+Values that are not files (a name on the hub, a built-in model or function) are left unchanged.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from stabilizer.training.settings import TrainConfig
 
 
 def anchored(config: TrainConfig) -> TrainConfig:
-    """The same configuration, where what is a file or a folder now has its whole path."""
+    """The same configuration with the absolute path of every file or folder."""
     builtin = config.model.partition(":")[0] == "builtin"
     data = config.data
     return replace(
@@ -41,7 +41,7 @@ def _whole(name: str) -> str:
 
 
 def digests(config: TrainConfig) -> dict[str, str]:
-    """Path -> sha256 of what is read of problems, documents and reward functions, as far as it is here."""
+    """Path -> sha256 of the problems, documents and reward functions of a configuration, where they are local files."""
     config = anchored(config)
     uses = [entry["use"] if isinstance(entry, dict) else entry for entry in config.reward.functions]
     paths = [use.rpartition(":")[0] for use in uses]
@@ -50,14 +50,14 @@ def digests(config: TrainConfig) -> dict[str, str]:
 
 
 def changes(recorded: Mapping[str, str]) -> list[str]:
-    """What differs now from what `digests` gave, in words."""
-    said = {True: "has changed since the run began, and is used as it is now", False: "is gone; the run began with it"}
+    """Differences from the recorded `digests`, in words."""
+    said = {True: "has changed since the run began; the new version is used", False: "is missing now"}
     now = {path: _digest(path) for path in recorded}
     return [f"{path} {said[now[path] != '']}" for path, digest in recorded.items() if now[path] != digest]
 
 
 def _digest(path: str) -> str:
-    """The hash of a file; of a folder, that of its files' names and hashes; '' where there is neither to be read."""
+    """The hash of a file; for a folder, the hash of its files' names and hashes; '' if the path cannot be read."""
     try:
         if os.path.isfile(path):
             with open(path, "rb") as file:

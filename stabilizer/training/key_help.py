@@ -1,6 +1,6 @@
-"""The configuration's key reference: every key with its type, default and reason, read from the source itself.
+"""The reference of all configuration keys: every key with its type, default and reason, read from the source.
 
-The docstrings below the fields of the configuration are the only place where a key is explained; `--help` shows them.
+A key is explained only in the docstring below its field; `--help` prints these docstrings.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Key(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Keys that belong together. The name is empty for those of no group."""
+    """Keys that belong together. The name is empty for keys outside any group."""
 
     name: str
     meaning: str
@@ -36,7 +36,7 @@ class Group(NamedTuple):
 
 
 def groups(kind: Any = TrainConfig) -> list[Group]:
-    """All keys, those without a group first."""
+    """All keys, those outside any group first."""
     hints, meanings = get_type_hints(kind), field_docstrings(kind)
     own = [
         Key(f.name, type_words(hints[f.name]), _default(f), meanings[f.name])
@@ -59,7 +59,7 @@ def as_text(width: int = 100) -> str:
 
 
 def field_docstrings(kind: type) -> dict[str, str]:
-    """The string below each field of a class, in one line; KeyError later on for a field that has none."""
+    """The docstring below each field of a class, in one line; a field without one causes a KeyError later."""
     (definition,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
     assert isinstance(definition, ast.ClassDef)
     return {
@@ -79,7 +79,7 @@ def _lines(width: int) -> Iterator[str]:
             yield f"  {key.name}: {key.kind} (default {_shown(key.default)})"
             yield from textwrap.wrap(key.meaning, max(width, 40), initial_indent=" " * 6, subsequent_indent=" " * 6)
     yield from _presets("A task changes some of these defaults:", TASK_DEFAULTS, "task", width)
-    yield from _presets("Then an algorithm does; what you set yourself wins over both:", ALGORITHMS, "algorithm", width)
+    yield from _presets("An algorithm then changes more; your settings override both:", ALGORITHMS, "algorithm", width)
 
 
 def _presets(heading: str, presets: Mapping[str, Mapping[str, Any]], own: str, width: int) -> Iterator[str]:

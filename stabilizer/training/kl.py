@@ -1,20 +1,20 @@
-"""How far the policy has moved from the reference, estimated at the tokens that were sampled. Pure functions.
+"""How far the policy has moved from the reference, estimated at the sampled tokens. Pure functions.
 
 Shape letters: B rows (completions), T completion positions.
 
-With x = log p_ref - log p at a sampled token, and the exact KL(p, p_ref) of that token's distribution as the law:
+With x = log p_ref - log p at a sampled token, compared with the exact KL(p, p_ref) of that token's distribution:
 
     kind        value                  gradient, when it is part of the loss
-    k1          unbiased, signed       zero on average: as a loss it only adds noise. Made for the reward.
+    k1          unbiased, signed       zero on average: as a loss it only adds noise. Use it in the reward.
     k2          biased                 exact on-policy
     k3          unbiased, never < 0    that of KL(p_ref, p), the other direction: pulls harder where p is far too small
     k3_k2grad   as k3                  as k2: exact on-policy
     k3_is       unbiased               exact, on-policy or off: weighted by p / p_old, through which gradient flows
 
-"On-policy" means that the tokens were drawn from p itself; after the first update of a batch only `k3_is` stays right.
-"Exact" is per token, given what came before it. How an earlier token changes which later distributions are met is seen
-by none of them inside a loss; k1 in the reward does see it (and is the exact gradient of the KL of whole completions).
-Every line of this table is a test.
+"On-policy" means that the tokens were drawn from p itself; after the first update of a batch only `k3_is` remains
+correct. "Exact" is per token, given the tokens before it. Inside a loss, no estimator captures how an earlier token
+changes which later distributions occur. k1 in the reward does capture it, and is the exact gradient of the KL of whole
+completions. A test checks every line of this table.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Kind = Literal["k1", "k2", "k3", "k3_k2grad", "k3_is"]
 def k3(log_ratio: Tensor) -> Tensor:
     """exp(x) - 1 - x with x = log q - log p: an unbiased estimate of KL(p, q) at a sample of p that is never negative.
 
-    Schulman 2020, http://joschu.net/blog/kl-approx.html. `expm1` keeps it exact where the two all but agree.
+    Schulman 2020, http://joschu.net/blog/kl-approx.html. `expm1` keeps it exact where the two are nearly equal.
     """
     return torch.expm1(log_ratio) - log_ratio
 
@@ -42,7 +42,7 @@ def kl_penalty(
     old_logp_BT: Tensor | None = None,
     mask_BT: Tensor | None = None,
 ) -> Tensor:
-    """KL(policy, reference) in nats at every token, to be averaged; the table above says which kind is right where.
+    """KL(policy, reference) in nats at every token, to be averaged; the table above shows which kind is correct when.
 
         k1 = log p - log p_ref
         k2 = (log p - log p_ref)^2 / 2
@@ -50,9 +50,9 @@ def kl_penalty(
         k3_k2grad = k2 + stop_gradient(k3 - k2)                 gradients compared in Liu et al. 2025, arXiv:2510.01555
         k3_is = p / p_old * k3                                                         DeepSeek-V3.2, arXiv:2512.02556
 
-    `old_logp_BT` (log-probabilities under the policy that sampled) is needed by `k3_is` alone. Positions outside
-    `mask_BT` are 0 with gradient 0 whatever they hold; without it they are the caller's to leave out. Nothing is
-    clamped: k3 is exponential in a token the policy has all but abandoned, and shows it.
+    Only `k3_is` needs `old_logp_BT` (log-probabilities under the policy that sampled). Positions outside `mask_BT` are
+    0 with gradient 0, whatever they hold; without a mask the caller must exclude them. Nothing is clamped: k3 is
+    exponential for a token the policy has almost abandoned, and shows it.
     """
     log_ratio_BT = _masked(ref_logp_BT - logp_BT, mask_BT)
     if kind == "k1":

@@ -1,4 +1,4 @@
-"""The knobs of a run: their values at the start, and as read at the beginning of a step.
+"""The knobs of a run: their initial values, and their values at the beginning of a step.
 
 A change during a step takes effect with the next one.
 """
@@ -13,7 +13,7 @@ from stabilizer.training.settings import Advantage, Mismatch, PolicyConfig, Trai
 
 
 class Knobs(NamedTuple):
-    """The settings that may change while a run trains. Choices are given by name."""
+    """The settings that may change during a run. Choices are given by name."""
 
     lr_scale: float
     beta: float
@@ -40,7 +40,7 @@ class Knobs(NamedTuple):
 
 
 def read(controls: Controls, policy: PolicyConfig) -> Knobs:
-    """The present values of the knobs; settings without a knob in this run are as configured."""
+    """The current values of the knobs; settings without a knob in this run keep their configured value."""
     fixed = {name: getattr(policy, name) for name in Knobs._fields if hasattr(policy, name)}
     return Knobs(**(fixed | {name.removeprefix("control/"): _setting(controls, name) for name in controls.values()}))
 
@@ -53,9 +53,9 @@ def _setting(controls: Controls, name: str) -> float | str | bool:
 
 
 def initial_knobs(config: TrainConfig) -> dict[str, float | str]:
-    """The knobs of `controls.KNOBS` as the configuration sets them; the factor on the learning rate starts at 1.
+    """The knobs of `controls.KNOBS` with their configured values; the learning-rate factor starts at 1.
 
-    Knobs without an effect in this run are left out, so that nobody turns one and believes it.
+    Knobs without an effect in this run are left out, so that changing one never silently does nothing.
     """
     idle = _idle_knobs(config.policy)
     values = {name: value for name, (_, value) in knob_values(config).items() if name not in idle}
@@ -64,7 +64,7 @@ def initial_knobs(config: TrainConfig) -> dict[str, float | str]:
 
 
 def starting_knobs(config: TrainConfig) -> dict[str, float]:
-    """The same as they are logged: a switch by the number of its setting."""
+    """The values as logged: a choice is logged as its number."""
     choices = {name: KNOBS[name].choices for name in KNOBS}
     return {
         name: choices[name].index(value) if isinstance(value, str) else float(value)
@@ -75,7 +75,7 @@ def starting_knobs(config: TrainConfig) -> dict[str, float]:
 def _idle_knobs(policy: PolicyConfig) -> set[str]:
     idle = set() if policy.advantage in GROUPED else {"control/advantage", "control/filter_groups"}
     if policy.kl_in == "reward":
-        idle.add("control/kl_kind")  # kinds are there for their gradients, of which a reward has none
+        idle.add("control/kl_kind")  # kinds differ in their gradients, and a reward has none
     if policy.surrogate in ("sapo", "reinforce"):
         idle |= {"control/epsilon_low", "control/epsilon_high"}
     return idle

@@ -1,4 +1,4 @@
-"""The updates of one step: from minibatches of scored rollouts to new weights and their metrics.
+"""The updates of one step: from minibatches of scored rollouts to new weights and metrics.
 
 Shape letters: B rows (completions), T completion positions, R rows of a minibatch.
 """
@@ -31,9 +31,9 @@ from stabilizer.training.state import Progress
 from stabilizer.training.values import value_loss
 
 SAMPLED = 20_000
-"""Weights by whose gradients two halves of a batch are compared."""
+"""Number of weights whose gradients are compared between two halves of a batch."""
 IDLE = 0.25
-"""Share of rows without a gradient above which scoring them in a pass of their own, without gradients, is cheaper."""
+"""Share of rows without gradient above which a separate pass without gradients is cheaper for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +42,12 @@ class Batch:
 
     rollouts: Rollouts
     mask_BT: Tensor
-    """Tokens that learn."""
+    """Tokens that are learned from."""
     old_logp_BT: Tensor
-    """Log-probabilities under the weights of the step's start, by the learner's own arithmetic or equal to it."""
+    """Log-probabilities under the weights at the start of the step, computed by the learner or equal to its result."""
     advantage_BT: Tensor
     entropy_BT: Tensor | None = None
-    """Entropies under the weights of the step's start, where they are known and no weight has moved since."""
+    """Entropies under the weights at the start of the step, if known and no weight has changed since."""
     ref_logp_BT: Tensor | None = None
     weight_BT: Tensor | None = None
     """Correction for an engine that disagrees with the learner."""
@@ -65,7 +65,7 @@ class Batch:
 
 
 class Outputs(NamedTuple):
-    """What a pass says of every completion token."""
+    """Results of a pass for every completion token."""
 
     logp_BT: Tensor
     entropy_BT: Tensor
@@ -79,7 +79,7 @@ class Outputs(NamedTuple):
 
 
 def joined(parts: Sequence[Outputs]) -> Outputs:
-    """The outputs of several passes as those of one."""
+    """The outputs of several passes joined into one."""
     values = [part.value_BT for part in parts if part.value_BT is not None]
     return Outputs(
         torch.cat([part.logp_BT for part in parts]),
@@ -89,7 +89,7 @@ def joined(parts: Sequence[Outputs]) -> Outputs:
 
 
 class Learner:
-    """The optimizer and what it moves: the policy, and the critic where there is one."""
+    """The optimizer and the models it updates: the policy, and the critic if there is one."""
 
     def __init__(self, config: TrainConfig, policy: Policy, critic: Critic | None, scorer: Scorer):
         self._config = config
@@ -107,7 +107,7 @@ class Learner:
         self._adaptive_clip = AdaptiveClip(factor=config.optim.adaptive_clip) if config.optim.adaptive_clip else None
 
     def reset(self) -> None:
-        """Forget the running averages of gradients."""
+        """Reset the running averages of the optimizer."""
         self.optimizer.state.clear()
 
     def update(
@@ -150,8 +150,8 @@ class Learner:
     # --- one update -------------------------------------------------------------------------------------------------
 
     def _gradient(self, batch: Batch, knobs: Knobs, *, only_critic: bool) -> dict[str, float]:
-        """Gradients of one minibatch, in as many passes as `micro_batch` asks for, and its metrics."""
-        for parameter in (*self.parameters, *self._critic_parameters):  # as `zero_grad`, without its detours
+        """Gradients of one minibatch, in as many passes as `micro_batch` requires, and its metrics."""
+        for parameter in (*self.parameters, *self._critic_parameters):  # like `zero_grad`, without its overhead
             parameter.grad = None
         per_token = denominator(batch.mask_BT, self._config.policy.average, knobs.max_completion)
         parts = torch.arange(len(batch), device=batch.mask_BT.device).split(
@@ -178,13 +178,13 @@ class Learner:
             stats = self._stats(batch, knobs, hidden=shared)
             hidden_BTH = stats.hidden_BTH
             if hidden_BTH is not None and only_critic:
-                hidden_BTH = hidden_BTH.detach()  # while the critic warms up the policy stays as it is
+                hidden_BTH = hidden_BTH.detach()  # the policy remains unchanged while the critic warms up
             value_BT = self._critic.values(batch.rollouts, hidden_BTH) if self._critic else None
         return Outputs(stats.logp_BT, stats.entropy_BT, value_BT)
 
     def _stats(self, batch: Batch, knobs: Knobs, *, hidden: bool) -> TokenStats:
         """A pass of the policy over the rows that have a gradient. The other rows are scored without gradients, or not
-        at all while no weight has changed since their numbers were computed."""
+        at all if no weight has changed since their numbers were computed."""
 
         def scored(rollouts: Rollouts) -> TokenStats:
             return self._scorer.logps(
@@ -213,7 +213,7 @@ class Learner:
         return TokenStats(logp_BT, entropy_BT, None)
 
     def _idle(self, batch: Batch, knobs: Knobs) -> Tensor:
-        """Rows without any gradient, as in a group whose answers are all alike: nothing but advantages moves a row."""
+        """Rows without any gradient, as in a group with equal rewards: only advantages produce a gradient for a row."""
         in_loss = knobs.beta and self._config.policy.kl_in == "loss" and batch.ref_logp_BT is not None
         if self._critic or knobs.entropy_coef or in_loss:
             return torch.zeros(len(batch), dtype=torch.bool, device=batch.mask_BT.device)
@@ -222,7 +222,7 @@ class Learner:
     def _terms(
         self, batch: Batch, outputs: Outputs, knobs: Knobs, per_token: Tensor, *, only_critic: bool
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Surrogate, KL, entropy and value error, in the proportions of the configuration; (loss, metrics)."""
+        """Surrogate, KL, entropy and value loss, weighted by the configuration; returns (loss, metrics)."""
         logp_BT, entropy_BT, value_BT = outputs
         policy, mask_BT = self._config.policy, batch.mask_BT
         averaging = (policy.average, knobs.max_completion, per_token)
@@ -258,12 +258,12 @@ class Learner:
         return loss, metrics
 
     def _clip(self, max_norm: float, progress: Progress) -> dict[str, float]:
-        """Scale gradients down to their limit; norms are those before."""
+        """Scale gradients down to their limit; the returned norms are those before scaling."""
         limit = max_norm
         gradients = [p.grad for p in self.parameters if p.grad is not None]
         norm = torch.nn.utils.get_total_norm(gradients)
         metrics = {"optim/grad_norm": norm.item()}
-        if self._adaptive_clip and metrics["optim/grad_norm"] != 0:  # where nothing pulls, 0 is no size to go by
+        if self._adaptive_clip and metrics["optim/grad_norm"] != 0:  # 0: no gradient, so no usual size
             state, limit = self._adaptive_clip.step(tuple(progress.norms), metrics["optim/grad_norm"], max_norm)
             progress.norms = list(state)
             metrics["optim/clip_limit"] = limit
@@ -277,12 +277,12 @@ class Learner:
         return metrics
 
     def _sampled_gradient(self) -> Tensor:
-        """The gradient of some of the weights."""
+        """The gradient of a sample of the weights."""
         return torch.cat(slices([p.grad.reshape(-1) for p in self.parameters if p.grad is not None], SAMPLED))
 
     def set_lr(self, step: int, scale: float) -> float:
-        """Take the rate of a step, and tell the policy's; the critic follows the same schedule from a peak of its own,
-        and no knob scales it."""
+        """Set the learning rate of a step and return the policy's. The critic follows the same schedule from its own
+        peak, and no knob scales its rate."""
         scheduled = learning_rate(self._config.optim, step, self._config.steps)
         rates = [scheduled * scale, scheduled / self._config.optim.lr * self._config.critic.lr]
         for group, rate in zip(self.optimizer.param_groups, rates, strict=False):
@@ -292,14 +292,15 @@ class Learner:
     # --- how the arithmetic is done ---------------------------------------------------------------------------------
 
     def arithmetic(self) -> contextlib.AbstractContextManager[None]:
-        """Mixed precision where it is configured."""
+        """Mixed precision if configured."""
         if self._config.precision != "mixed":
             return contextlib.nullcontext()
         return torch.autocast(self._policy.model.device.type, dtype=torch.bfloat16)
 
     @contextlib.contextmanager
     def _checkpointing(self) -> Iterator[None]:
-        """`transformers` recomputes activations in training mode alone. There is no dropout to be switched on by it."""
+        """`transformers` recomputes activations only in training mode. There is no dropout that this mode could
+        enable."""
         models = [self._policy.model, *([self._critic.trunk] if self._critic and self._critic.trunk else [])]
         if not self._config.gradient_checkpointing:
             models = []
@@ -313,7 +314,7 @@ class Learner:
 
 
 def masked_row_mean(value_BT: Tensor, mask_BT: Tensor) -> Tensor:
-    """Mean over the tokens of each row; 0 for a row without any."""
+    """Mean over the tokens of each row; 0 for a row without tokens."""
     return value_BT.masked_fill(~mask_BT, 0.0).sum(1) / mask_BT.sum(1).clamp_min(1)
 
 
@@ -325,7 +326,7 @@ def _minibatches(num_rows: int, knobs: Knobs, seed: int, device: torch.device) -
 
 
 _FIRST = {"ratio_error": "policy/ratio_first_error", "policy/kl_old": "policy/mismatch_kl"}
-"""Before any weight moved, the distance to the sampler is the engine's disagreement with the learner."""
+"""Before any weight has changed, the distance to the sampler is the engine's disagreement with the learner."""
 
 
 def _mean(values: list[float]) -> float:
@@ -344,15 +345,16 @@ _REDUCERS = {"policy/ratio_max": _highest, "policy/ratio_min": _lowest}
 
 
 def _reduced(rows: list[dict[str, float]]) -> dict[str, float]:
-    """One number a step: the mean of the updates, or what the name says. NaN goes through, as evidence."""
+    """One value per step: the mean over the updates, or the aggregate that the name states. NaN is passed on as
+    evidence."""
     first = rows[0]
     if len(rows) == 1:
-        metrics = {name: value + 0.0 for name, value in first.items()}  # as a mean has it: never -0
+        metrics = {name: value + 0.0 for name, value in first.items()}  # like a mean: never -0
     else:
         metrics = {name: _REDUCERS.get(name, _mean)([row[name] for row in rows]) for name in first}
     del metrics["ratio_error"]
     if "value/explained_variance" in metrics:
-        # of no meaning where all returns were equal: left out then, for that is no fault of the critic
+        # undefined if all returns were equal: left out then, because that is no fault of the critic
         known = [row["value/explained_variance"] for row in rows if not math.isnan(row["value/explained_variance"])]
         del metrics["value/explained_variance"]
         metrics |= {"value/explained_variance": _mean(known)} if known else {}
@@ -363,7 +365,7 @@ def _reduced(rows: list[dict[str, float]]) -> dict[str, float]:
 
 
 def _block_norms(model: torch.nn.Module) -> dict[str, float]:
-    """Gradient norm of each numbered block of layers, and of everything outside them."""
+    """Gradient norm of each numbered block of layers, and of all other weights together."""
     blocks: dict[str, list[Tensor]] = {}
     for name, parameter in model.named_parameters():
         if parameter.grad is not None:

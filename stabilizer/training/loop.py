@@ -1,7 +1,7 @@
-"""One step of training from start to end: roll out, score, give credit, update, report.
+"""One training step from start to end: generate, score, assign credit, update, report.
 
 There are three distributions. The `policy` learns, the `sampler` is the policy with the weights that wrote the
-completions, and the `reference` is the policy the run started from. GRPO and PPO differ in how credit is given and in
+completions, and the `reference` is the policy at the start of the run. GRPO and PPO differ in credit assignment and in
 whether there is a critic; nothing here depends on an algorithm's name.
 
 Shape letters: G groups (prompts), N completions per group, B = G x N rows, T completion positions.
@@ -50,7 +50,7 @@ from stabilizer.training.state import Progress, Weights, from_files, to_files
 from stabilizer.training.tasks import Problem, Score, random_bits
 
 REUSE = 1e-3
-"""Largest |ratio - 1| before any update at which the sampler's log-probabilities still count as the learner's own."""
+"""Largest |ratio - 1| before any update at which the sampler's log-probabilities count as equal to the learner's."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,8 @@ class StepResult:
     metrics: dict[str, float]
     samples: list[Sample]
     failure: Exception | None = None
-    """Why the metrics of completions and scores are missing, if measuring them failed. Training goes on without."""
+    """Why the metrics of completions and scores are missing, if computing them failed. Training continues without
+    them."""
 
 
 class Trainer:
@@ -71,7 +72,8 @@ class Trainer:
         self.config = config
         self._take_threads()
         self.attempt = attempt
-        """Part of a checkpoint's name; its owner raises it after a rollback, before the next checkpoint is saved."""
+        """Part of a checkpoint's name. The loop's owner increments it after a rollback, before the next checkpoint is
+        saved."""
         self.device = _device(config.device)
         self.policy = self._load_policy()
         self.task = build_task(config, self.policy.tokenizer)
@@ -91,11 +93,11 @@ class Trainer:
         self._ring = Ring(config.checkpoint.ring, config.checkpoint.ring_mb * 1e6)
         own_arithmetic = config.rollout.engine == "builtin" and config.precision == "float32"
         self._progress = Progress(seed=config.seed, reuse=own_arithmetic)
-        self._unsynced = 0  # updates that the engine has not taken over
-        self._torn = False  # whether a step is being made, or a state put in place, or either broke off
-        self._begin = 0  # the step after which the present attempt began
+        self._unsynced = 0  # updates that the engine has not received
+        self._torn = False  # whether a step or a load is in progress, or was interrupted
+        self._begin = 0  # the step after which the current attempt began
         self.ungraded = 0
-        """Held-out problems whose reward failed when the newest step was validated; 0 for one that wasn't."""
+        """Held-out problems whose reward failed when the newest step was validated; 0 without a validation."""
 
     @property
     def step(self) -> int:
@@ -104,12 +106,12 @@ class Trainer:
 
     @property
     def best_step(self) -> int:
-        """The step of the best validation so far; 0 before any."""
+        """The step of the best validation so far; 0 before the first."""
         return self._progress.best_step
 
     @property
     def whole(self) -> bool:
-        """Whether weights, optimizer and position belong together, as they don't where a step or a load broke off."""
+        """Whether weights, optimizer and position belong together. An interrupted step or load breaks that."""
         return not self._torn
 
     @property
@@ -119,12 +121,12 @@ class Trainer:
         longest = self.config.rollout.max_completion
         if not positions or longest <= positions:
             return self.task.notes
-        beyond = f"rollout.max_completion = {longest:,} goes beyond the {positions:,} positions this model was made for"
-        return *self.task.notes, f"{beyond}: nothing sound can come of what is written there"
+        beyond = f"rollout.max_completion = {longest:,} exceeds the {positions:,} positions of this model"
+        return *self.task.notes, f"{beyond}: text beyond them will be unreliable"
 
     @property
     def finished(self) -> str | None:
-        """Why there is nothing left to do, if so."""
+        """Why training is finished, or empty if it is not."""
         progress, patience = self._progress, self.config.validation.patience
         if progress.step >= self.config.steps:
             return f"all {self.config.steps} steps are done"
@@ -184,7 +186,7 @@ class Trainer:
         return StepResult(step, metrics, samples, failure)
 
     def _update(self, step: int, batch: Batch, knobs: Knobs, *, skip: bool) -> dict[str, float]:
-        """All updates of the step; then the engine takes over the new weights."""
+        """All updates of the step; then the engine receives the new weights."""
         metrics: dict[str, float] = {"batch/updates": 0}
         if len(batch):
             seed = self._random_bits(step, "shuffle")
@@ -199,7 +201,7 @@ class Trainer:
         return metrics
 
     def _advance(self, step: int, episodes: Episodes, knobs: Knobs, metrics: Mapping[str, float]) -> None:
-        """The position of the run and everything that adapts, as the next step will need them."""
+        """The position of the run and all adaptive state, as the next step needs them."""
         progress = self._progress
         progress.step = step
         progress.cursor += episodes.prompts_drawn
@@ -222,8 +224,8 @@ class Trainer:
 
     @torch.no_grad()
     def _prepare(self, episodes: Episodes, knobs: Knobs) -> tuple[Batch, Credit, dict[str, float]]:
-        """The rows to learn from, with everything their updates need, and the metrics of all rows: the rows to learn
-        from are a selection and would bias them."""
+        """The rows to learn from, with everything their updates need, and the metrics of all rows: the learned rows are
+        a selection and would bias the metrics."""
         rollouts, mask_BT = episodes.rollouts, episodes.rollouts.mask_BT
         old_logp_BT, entropy_BT, value_BT = self._old_logps(rollouts, knobs)
         ref_logp_BT = self._reference_logps(rollouts, knobs)
@@ -251,8 +253,8 @@ class Trainer:
     def _old_logps(self, rollouts: Rollouts, knobs: Knobs) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """Log-probabilities, entropies (if known) and values under the weights before any update.
 
-        The sampler's log-probabilities replace a pass of the learner as long as every first minibatch confirmed that
-        they are equal. After the first that did not, and with an engine of other arithmetic, the pass is made.
+        The sampler's log-probabilities replace a pass of the learner as long as every first minibatch confirms that
+        they are equal. After the first mismatch, and with an engine whose arithmetic differs, the pass is computed.
         """
         shared = self.critic is not None and self.critic.shared
         old_logp_BT, entropy_BT, hidden_BTH = rollouts.logp_BT, rollouts.entropy_BT, None
@@ -268,7 +270,7 @@ class Trainer:
             return old_logp_BT, entropy_BT, self.critic.values(rollouts, hidden_BTH) if self.critic else None
 
     def _reference_logps(self, rollouts: Rollouts, knobs: Knobs) -> Tensor | None:
-        """None until beta first leaves 0; the reference is loaded then, and from then on the KL to it is measured."""
+        """None until beta first leaves 0; then the reference is loaded and the KL to it is measured from then on."""
         if knobs.beta > 0:
             self._progress.reference = True
         if not self._progress.reference:
@@ -277,16 +279,17 @@ class Trainer:
             dtype = torch.float32 if knobs.head_float32 else None
             return self.scorer.logps(model, rollouts, knobs.temperature, head_dtype=dtype).logp_BT
 
-    # --- what adapts by itself --------------------------------------------------------------------------------------
+    # --- adaptive coefficients
+    # ---------------------------------------------------------------------------------------------
 
     def _adapted(self, knobs: Knobs) -> Knobs:
-        """The knobs with adaptive coefficients applied; the controls themselves stay as users and remedies set them."""
+        """The knobs with adaptive coefficients applied; the controls keep the values that users and remedies set."""
         progress = self._progress
         bonus = progress.entropy_bonus if progress.entropy_low else 0.0
         return knobs._replace(beta=knobs.beta * progress.beta_scale, entropy_coef=knobs.entropy_coef + bonus)
 
     def _adapt(self, used: Knobs, metrics: Mapping[str, float]) -> None:
-        """Move the coefficients towards their targets, for the next step."""
+        """Adjust the coefficients towards their targets, for the next step."""
         progress, policy = self._progress, self.config.policy
         if policy.kl_target and "policy/kl_ref" in metrics:
             scale = AdaptiveKL(target=policy.kl_target, horizon=policy.kl_horizon, low=1 / 64, high=64.0)
@@ -299,12 +302,12 @@ class Trainer:
             progress.entropy_bonus = 0.0
 
     def reset_optimizer(self) -> None:
-        """Forget the optimizer's running averages."""
+        """Reset the optimizer's running averages."""
         self.learner.reset()
         self._progress.optimizer_step = self.step
 
     def reset_reference(self, share: float = 1.0) -> None:
-        """Let the KL be measured from the present policy on, or from between it and what it was measured from."""
+        """Reset the reference to the current policy, or to a mixture of it and the old reference."""
         self.reference.reset(share)
         self._progress.reference_step = self.step
 
@@ -313,8 +316,8 @@ class Trainer:
     def validate(self) -> dict[str, float]:
         """Share of the held-out problems that the greedy completion solves; pass@1 and pass@k of sampled ones.
 
-        Completions whose reward failed count on neither side, and `ungraded` tells how many those were. Where they are
-        more than half of them there is no figure: what fails may be what is wrong, and the rest looks better for it.
+        Completions whose reward failed are excluded, and `ungraded` counts them. If they are more than half, no result
+        is reported: the failures may be the wrong answers, and the rest would look too good.
         """
         self._take_threads()
         wanted = self.config.validation
@@ -328,7 +331,7 @@ class Trainer:
             return {}
         metrics = {"accuracy/val": float(solved_P.nanmean())}
         if k := wanted.samples:
-            seed = random_bits(self._progress.seed, "validation") >> 1  # the same every time: comparisons are paired
+            seed = random_bits(self._progress.seed, "validation") >> 1  # always the same: comparisons are paired
             solved_PK = self.collector.solved(problems, Sampling(k, wanted.temperature, limit, seed)).view(-1, k)
             known_P = ~solved_PK.isnan().all(1)
             metrics["accuracy/val_pass1"] = float(solved_PK.nanmean())
@@ -336,9 +339,9 @@ class Trainer:
         return {name: value for name, value in metrics.items() if not math.isnan(value)}
 
     def note_validation(self, metrics: Mapping[str, float]) -> None:
-        """Compare a validation of the present state with the best so far, as every later one will be with this.
+        """Compare a validation of the current state with the best so far; later ones are compared with the better one.
 
-        The owner of a new run hands in that of the policy it starts from: training may never do better.
+        The owner of a new run passes the validation of the starting policy, because training may never improve on it.
         """
         progress = self._progress
         if "accuracy/val" not in metrics:
@@ -348,15 +351,15 @@ class Trainer:
             progress.best, progress.best_step, progress.since_best = metrics["accuracy/val"], progress.step, 0
 
     def paid(self, checkpoint: Checkpoint | None = None) -> Paid:
-        """How the prompts that come next would be paid, and how many held-out problems solved, by the present weights
-        or a checkpoint's. Nothing is learned from it, and the trainer is left as it was."""
+        """Rewards on the next prompts, and held-out accuracy, with the current weights or a checkpoint's. Nothing is
+        learned from it, and the trainer is left unchanged."""
         if checkpoint is None:
             return self._paid_now()
         before, begin, progress = self.state(), self._begin, self._progress
         files = self._ring.get(checkpoint) or read_state(checkpoint)
         try:
             self._load(files)
-            self._progress = progress  # with the prompts and random numbers of the present
+            self._progress = progress  # with the current prompts and random numbers
             return self._paid_now()
         finally:
             self._load(before)
@@ -369,7 +372,7 @@ class Trainer:
         return Paid(rewards, solved, len(self.task.held_out(self.config.validation.problems)))
 
     def _paid_ahead(self, knobs: Knobs, batch: int) -> np.ndarray:
-        """Mean reward of each prompt of the next batch, or of one after it."""
+        """Mean reward of each prompt of the next batch, or of a later one."""
         begins, step = batch * knobs.prompts, self.step + 1 + batch
         ahead = self.collector.episodes(
             knobs, lambda count, offset: self._problems(count, begins + offset), partial(self._random_bits, step)
@@ -378,43 +381,44 @@ class Trainer:
         return paid_B.view(-1, knobs.group_size).nanmean(1).numpy()
 
     def _random_bits(self, step: int, purpose: str) -> int:
-        """A seed that depends on the seed, the salt and the step alone, so that nothing random needs to be stored."""
+        """A seed that depends only on the run's seed, the salt and the step, so that no random state needs to be
+        stored."""
         return random_bits(self._progress.seed, self._progress.salt, step, purpose) >> 1
 
     # --- states -----------------------------------------------------------------------------------------------------
 
     @property
     def checkpoint_due(self) -> bool:
-        """Whether the configuration wants the state after the last step saved. The loop's owner does the saving."""
+        """Whether the configuration requires a checkpoint after the last step. The loop's owner saves it."""
         wanted, progress = self.config.checkpoint, self._progress
         best = wanted.best and progress.best is not None and progress.best_step == progress.step
         return best or _due(self.step, wanted.every)
 
     def state(self) -> dict[str, bytes]:
-        """Everything the next steps depend on apart from the knobs, which are in it for a resume."""
+        """Everything that later steps depend on. The knobs are included for a resume."""
         return to_files(
             self._weights, self.learner.optimizer, self._progress, self.controls.values(), self.reference.weights
         )
 
     def put_back(self, state: Mapping[str, bytes]) -> None:
-        """Restore `state` within the same attempt; knobs keep their present values."""
+        """Restore `state` within the same attempt; knobs keep their current values."""
         begin = self._begin
         self._load(state)
         self._begin = begin
 
     def snapshot(self, *, keep: bool = False) -> Checkpoint:
-        """Save the present state to go back to: on disk, with `keep` for good, and in memory as far as it fits."""
+        """Save the current state for a rollback: on disk (permanently with `keep`), and in memory if it fits."""
         if keep and self.step not in self._progress.kept:
             self._progress.kept.append(self.step)
         return self.save_checkpoint(remember=True)
 
     def save_checkpoint(self, *, remember: bool = False) -> Checkpoint:
-        """Write the present state and thin out the old ones; raises OSError when it can't be made safe."""
+        """Write the current state and thin out the old ones; raises OSError when the write cannot be made durable."""
         self._refuse_if_torn()
         self._progress.lineage.setdefault(str(self.attempt), self._begin)
         files = self.state()
         saved = disk.write(self._folder, self.step, self.attempt, files)
-        there = set(disk.scan(self._folder))  # what only memory holds stands in for nothing on disk: it dies with us
+        there = set(disk.scan(self._folder))  # not those in memory: they are lost with the process
         present = [checkpoint for checkpoint in self.checkpoints() if checkpoint in there]
         also = [*self._progress.kept, *([self._progress.best_step] if self.config.checkpoint.best else [])]
         kept = disk.worth_keeping([checkpoint.step for checkpoint in present], self.config.checkpoint.keep, also)
@@ -426,14 +430,14 @@ class Trainer:
         return saved
 
     def checkpoints(self) -> list[Checkpoint]:
-        """Those this run can return to, oldest first; branches that a rollback abandoned are not among them."""
+        """States this run can return to, oldest first; branches that a rollback abandoned are excluded."""
         return self._progress.line({*disk.scan(self._folder), *self._ring.checkpoints()})
 
     def load_checkpoint(self, checkpoint: Checkpoint, *, vary_data: bool) -> None:
-        """Return to a state; knobs keep their present values.
+        """Return to a state; knobs keep their current values.
 
-        With `vary_data` the prompts and random numbers ahead differ from every earlier time. Nothing is touched unless
-        the whole state is sound; CheckpointDamaged otherwise.
+        With `vary_data`, later prompts and random numbers differ from all earlier attempts. Nothing changes unless the
+        whole state is sound; CheckpointDamaged otherwise.
         """
         salt = self._progress.salt
         self._load(self._ring.get(checkpoint) or read_state(checkpoint))
@@ -441,7 +445,7 @@ class Trainer:
             self._progress.salt = max(salt, self._progress.salt) + 1
 
     def resume(self) -> Checkpoint | None:
-        """Go on from the newest sound state of the folder, knobs included; damaged ones are passed over."""
+        """Continue from the newest sound state of the folder, knobs included; damaged ones are skipped."""
         if newest := newest_state(self._folder):
             checkpoint, files = newest
             self.controls.set_all(self._load(files))
@@ -460,19 +464,20 @@ class Trainer:
         return knobs
 
     def _refuse_if_torn(self) -> None:
-        """Weights of one state and the rest of another must neither learn nor be saved."""
+        """A mixture of two states must neither learn nor be saved."""
         if self._torn:
             raise RuntimeError(
-                "a step, or the return to another state, broke off in its middle, so that this process holds neither"
-                " what was before it nor what was to come: resume the run from its newest checkpoint"
+                "a step or a rollback was interrupted, so this process holds neither the state"
+                " before it nor the state after it: resume the run from its newest checkpoint"
             )
 
     def save_pretrained(self, path: Path) -> None:
-        """Write the policy, adapters merged in, as a folder that `transformers` and vLLM load, and `model` can name."""
+        """Write the policy, adapters merged in, as a folder that `transformers` and vLLM can load and `model` can
+        name."""
         write_policy(self.policy, self.config, path)
 
     def _take_threads(self) -> None:
-        """Numbers depend on how many there are, and somebody else in the process may have changed that."""
+        """Results depend on the number of threads, and other code in the process may have changed it."""
         torch.set_num_threads(self.config.threads)
 
     # --- setting up -------------------------------------------------------------------------------------------------
@@ -481,7 +486,7 @@ class Trainer:
         return starting_policy(self.config, self.device)
 
     def _knobs(self) -> dict[str, float | str]:
-        """As configured, without what this model has no layer for."""
+        """The configured settings, without those that this model has no layer for."""
         knobs = initial_knobs(self.config)
         if not has_plain_head(self.policy.model):
             del knobs["control/head_float32"]
@@ -510,5 +515,5 @@ def _due(step: int, every: int) -> bool:
 
 def _device(wanted: str) -> torch.device:
     if wanted == "cuda" and not torch.cuda.is_available():
-        raise ValueError("device = 'cuda': this machine has none that torch can use; set device=cpu or device=auto")
+        raise ValueError("device = 'cuda': torch finds no usable CUDA device here; set device=cpu or device=auto")
     return torch.device("cuda" if wanted != "cpu" and torch.cuda.is_available() else "cpu")

@@ -1,8 +1,8 @@
-"""What is minimised. Pure functions of tensors.
+"""The objective to minimise. Pure functions of tensors.
 
-Shape letters: B rows (completions), T completion positions. `mask_BT` is True at tokens the policy chose: what stands
-anywhere else (padding, retrieved text) has no say, in value or gradient, even when it is NaN or infinite. At tokens the
-policy chose, NaN and infinity come through to the loss, whose update the loop then leaves out.
+Shape letters: B rows (completions), T completion positions. `mask_BT` is True at tokens the policy chose. Values at
+other positions (padding, retrieved text) affect neither value nor gradient, even when they are NaN or infinite. At
+tokens the policy chose, NaN and infinity reach the loss, and the loop then skips the update.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Average = Literal["token", "sequence", "constant"]
 
 
 def masked_mean(value_BT: Tensor, mask_BT: Tensor) -> Tensor:
-    """Mean over the tokens of the batch, every token counting the same however long its completion is; NaN of none.
+    """Mean over the tokens of the batch, with equal weight for every token; NaN without tokens.
 
     DAPO, Yu et al. 2025, arXiv:2503.14476: a mean per completion would make long wrong answers cheap per token.
     """
@@ -29,10 +29,10 @@ def masked_mean(value_BT: Tensor, mask_BT: Tensor) -> Tensor:
 
 
 def denominator(mask_BT: Tensor, average: Average, max_completion: int | None = None) -> Tensor:
-    """What `average_tokens` divides by: tokens, completions with any token, or rows x max_completion; at least 1.
+    """The divisor of `average_tokens`: tokens, completions with any token, or rows x max_completion; at least 1.
 
-    Take it from a whole minibatch and hand it to each of its microbatches: then their losses and gradients add up to
-    those of the minibatch, however unevenly it was cut.
+    Compute it for a whole minibatch and pass it to each of its microbatches. Their losses and gradients then add up to
+    those of the minibatch, however unevenly it was split.
     """
     if average == "token":
         return mask_BT.sum().clamp_min(1)
@@ -58,9 +58,9 @@ def average_tokens(
                     own tokens; one without tokens isn't counted
         constant    sum of all tokens / (rows x max_completion)     Dr. GRPO, Liu et al. 2025, arXiv:2503.20783
 
-    They differ in what length does: under `token` a long completion weighs more, under `sequence` each of its tokens
-    weighs less, under `constant` a token weighs the same whatever else is in the batch. `normalizer`, from
-    `denominator`, replaces what is divided by when this is a part of a larger minibatch.
+    They differ in the effect of length. With `token` a long completion weighs more. With `sequence` each of its tokens
+    weighs less. With `constant` a token weighs the same whatever else is in the batch. `normalizer`, from
+    `denominator`, replaces the divisor when this is a part of a larger minibatch.
     """
     if normalizer is None:
         normalizer = denominator(mask_BT, average, max_completion)
@@ -100,19 +100,19 @@ def policy_loss(
                                                          `gate` where A > 0, else the second
         reinforce   A logp                               Williams 1992; no ratio, right only for the first update
 
-    `ratio="sequence"`: every token of a completion has the completion's ratio, r = exp(mean over its own tokens of
-    logp - old_logp), and gradient flows through that mean (GSPO, Zheng et al. 2025, arXiv:2507.18071).
+    `ratio="sequence"`: every token of a completion has the completion's ratio, r = exp(mean over its own tokens of logp
+    - old_logp), and the gradient flows through that mean (GSPO, Zheng et al. 2025, arXiv:2507.18071).
 
     dual_clip     c > 1, with `clip` only: where A < 0 the loss is at most c |A| (Ye et al. 2020, arXiv:1912.09729).
     weight_BT     factors on each token's term, without gradient: corrections of rollout mismatch (`corrections.py`).
     ratio_guard   tokens (completions, at ratio="sequence") whose ratio is above it are left out: 0 in value and
                   gradient, still counted in the average, so that the others don't grow. Off, nothing is clamped.
 
-    `advantage_BT` may be (B, 1). Metrics are without gradient, over the tokens of this call before any guard:
+    `advantage_BT` may be (B, 1). Metrics have no gradient and cover the tokens of this call before any guard:
 
         policy/loss              this term alone, without KL or entropy
         policy/kl_old            k3 of the token ratios, whichever ratio the surrogate uses
-        policy/clip_frac         share of tokens on which clipping bit, and of those
+        policy/clip_frac         share of tokens that were clipped, and of those
         policy/clip_frac_low     `clip`: A < 0 and r < 1 - epsilon_low;   `cispo`: r < 1 - epsilon_low
         policy/clip_frac_high    `clip`: A > 0 and r > 1 + epsilon_high;  `cispo`: r > 1 + epsilon_high
                                  (at ratio="sequence" of the tokens in completions whose ratio is out; not for
@@ -125,7 +125,7 @@ def policy_loss(
     """
     if dual_clip is not None and (surrogate != "clip" or dual_clip <= 1):
         raise ValueError(
-            f"dual_clip={dual_clip:g} with surrogate={surrogate!r}: it bounds the clipped surrogate alone and must be "
+            f"dual_clip={dual_clip:g} with surrogate={surrogate!r}: it bounds only the clipped surrogate and must be "
             "above 1 (3 is usual); unset it, or use surrogate='clip'"
         )
     token_log_ratio_BT = (logp_BT - old_logp_BT).masked_fill(~mask_BT, 0.0)
@@ -181,7 +181,7 @@ def _ratio_metrics(
     if not len(log_ratio):
         token_log_ratio = log_ratio = token_log_ratio_BT.new_zeros(1)
     ordered = log_ratio.sort().values.exp()  # NaN sorts last, so it shows in the maximum
-    weight = ordered / ordered[-1]  # squares of large ratios must not overflow
+    weight = ordered / ordered[-1]  # avoids overflow in the squares of large ratios
     return {
         "policy/kl_old": k3(token_log_ratio).mean(),
         "policy/ratio_max": ordered[-1],

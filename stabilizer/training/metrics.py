@@ -1,7 +1,7 @@
-"""Metrics of the rewards and rollouts of a step. Names and estimators are those of `core/metrics.py`.
+"""Metrics of the rewards and rollouts of a step. `core/metrics.py` defines their names and estimators.
 
-Numbers per completion are plain Python, numbers per token are numpy: for so few numbers each numpy call costs more than
-the arithmetic.
+Numbers per completion are plain Python, numbers per token are numpy: for so few numbers, numpy's overhead per call
+would cost more than the arithmetic.
 
 Shape letters: G groups, N completions per group, B = G x N rows, T completion positions.
 """
@@ -28,7 +28,7 @@ class Judged(NamedTuple):
     solved: list[bool]
     failed: list[bool]
     summed: bool
-    """Whether components are worth reporting beside the reward: there are several, or one with a weight."""
+    """Whether to report components besides the reward: there are several, or one with a weight."""
 
 
 def judged(scores: Sequence[Score]) -> Judged:
@@ -43,7 +43,7 @@ def judged(scores: Sequence[Score]) -> Judged:
 
 
 def _summed(components: Sequence[Mapping[str, float]], rewards: Sequence[float]) -> bool:
-    """The same, concluded from the numbers alone, for a task that does not declare it."""
+    """The same, inferred from the numbers, for a task that does not declare it."""
     names = set().union(*components)
     if len(names) != 1:
         return len(names) > 1
@@ -52,14 +52,15 @@ def _summed(components: Sequence[Mapping[str, float]], rewards: Sequence[float])
     if values == rewards:
         return False
     pairs = zip(values, rewards, strict=True)
-    return any(value is not None and abs(value - reward) > 0 for value, reward in pairs)  # no difference to a NaN is
+    return any(value is not None and abs(value - reward) > 0 for value, reward in pairs)  # NaN does not count
 
 
 def reward_metrics(scores: Sequence[Score], judged: Judged, paid_GN: Tensor) -> dict[str, float]:
-    """Rewards and accuracy of the step's completions, of all that were drawn. Deviations have n - 1 below them.
+    """Rewards and accuracy of all completions drawn in the step. Deviations have n - 1 in the denominator.
 
-    `paid_GN` is what was paid, penalties for length included. Completions whose reward function failed are left out of
-    every figure but the share of them; so are, from a component's, those to which it does not apply.
+    `paid_GN` holds the final rewards, length penalties included. Completions whose reward function failed are excluded
+    from every metric but their own share. A component's metrics also exclude the completions to which it does not
+    apply.
     """
     paid: list[list[float]] = paid_GN.tolist()
     size, solved, failed = len(paid[0]), judged.solved, judged.failed.count(True)
@@ -70,7 +71,7 @@ def reward_metrics(scores: Sequence[Score], judged: Judged, paid_GN: Tensor) -> 
         rewards = [reward for reward, lost in zip(rewards, judged.failed, strict=True) if not lost]
         solved = [passed for passed, lost in zip(solved, judged.failed, strict=True) if not lost]
         whole = [True not in judged.failed[start : start + size] for start in range(0, len(judged.failed), size)]
-        paid = [group for group, known in zip(paid, whole, strict=True) if known]  # those to be judged as a whole
+        paid = [group for group, known in zip(paid, whole, strict=True) if known]  # groups without a failed reward
         passes = [count for count, known in zip(passes, whole, strict=True) if known]
     if rewards:
         metrics["reward/mean"] = sum(rewards) / len(rewards)
@@ -87,7 +88,7 @@ def reward_metrics(scores: Sequence[Score], judged: Judged, paid_GN: Tensor) -> 
 def _group_metrics(paid: Sequence[list[float]], passes: Sequence[int]) -> dict[str, float]:
     """Rewards within groups; `passes` counts the solved completions of each."""
     groups, size = len(paid), len(paid[0])
-    alike = [group.count(group[0]) for group in paid if group[0] == group[0]]  # a NaN is like nothing
+    alike = [group.count(group[0]) for group in paid if group[0] == group[0]]  # a NaN equals nothing
     metrics = {
         "reward/zero_std_frac": alike.count(size) / groups,
         "reward/all_fail_frac": passes.count(0) / groups,
@@ -104,7 +105,7 @@ def _deviation(values: list[float]) -> float:
 
 
 def _from_mean(values: Sequence[float]) -> list[float]:
-    """How far each is from their mean."""
+    """The deviation of each value from the mean."""
     mean = sum(values) / len(values)
     return [value - mean for value in values]
 
@@ -150,9 +151,9 @@ def rollout_metrics(rollouts: Rollouts, judged: Judged) -> dict[str, float]:
 
 
 def episode_metrics(rollouts: Rollouts, outcomes: Sequence[Outcome]) -> dict[str, float]:
-    """Turns, calls and what came back, of episodes with an environment; nothing for completions of one turn.
+    """Turns, calls and replies of episodes with an environment; empty for completions of one turn.
 
-    The share of invalid calls is left out of a step without any call.
+    The share of invalid calls is left out of a step without calls.
     """
     if not outcomes:
         return {}
@@ -168,7 +169,7 @@ def episode_metrics(rollouts: Rollouts, outcomes: Sequence[Outcome]) -> dict[str
 
 
 def length_reward_correlation(lengths: Sequence[int], rewards: Sequence[float]) -> float | None:
-    """Pearson's correlation over the step's completions; None when either does not vary."""
+    """Pearson's correlation over the step's completions; None if either does not vary."""
     if not math.isfinite(sum(rewards)):
         known = [(length, reward) for length, reward in zip(lengths, rewards, strict=True) if math.isfinite(reward)]
         lengths, rewards = [length for length, _ in known], [reward for _, reward in known]
@@ -180,24 +181,24 @@ def length_reward_correlation(lengths: Sequence[int], rewards: Sequence[float]) 
 
 
 def bigrams(ids_BT: np.ndarray, mask_BT: np.ndarray | None) -> tuple[float, float]:
-    """(repetition, distinct-2), of neighbours that the policy both chose; without a mask it chose them all.
+    """(repetition, distinct-2) of neighbouring tokens that the policy chose; without a mask it chose all of them.
 
     Repetition: 1 - distinct bigrams / bigrams of a completion, mean over completions; 0 for one without a bigram.
     Distinct-2: distinct bigrams / bigrams over the whole step (Li et al. 2016, arXiv:1510.03055); 1 without any.
     """
     rows, places = len(ids_BT), ids_BT.shape[1] - 1
-    number_BT = ids_BT[:, 1:] * 2**32  # the bigram's; no model has so many tokens
+    number_BT = ids_BT[:, 1:] * 2**32  # the bigram's number; no model has so many tokens
     number_BT += ids_BT[:, :-1]
     both_BT = None
     if mask_BT is not None:
         both_BT = mask_BT[:, 1:] & mask_BT[:, :-1]
-        number_BT = np.where(both_BT, number_BT, -1)  # which comes first in a row, and is none of its kinds
+        number_BT = np.where(both_BT, number_BT, -1)  # -1 sorts first in a row, and is excluded from the count
     total = rows * places if both_BT is None else int(np.add.reduce(both_BT, axis=None))
     if total < 1:
         return 0.0, 1.0
     number_BT.sort(axis=1)
     new_BT = number_BT[:, 1:] != number_BT[:, :-1]
-    if both_BT is None:  # as many in every row
+    if both_BT is None:  # the same number in every row
         repetition = 1 - (rows + int(np.add.reduce(new_BT, axis=None))) / total
     else:
         counts, news = np.add.reduce(both_BT, axis=1).tolist(), np.add.reduce(new_BT, axis=1).tolist()
@@ -216,15 +217,16 @@ def distinct(texts: Sequence[str], group_size: int) -> float:
 
 
 CELLS = 2**14
-"""Completions x vocabulary up to which tokens are counted in a table; beyond, sorting those that occur is quicker."""
+"""Completions x vocabulary up to which tokens are counted in a table; beyond this, sorting the tokens is faster."""
 
 
 def prompt_dependence(ids_BT: np.ndarray, mask_BT: np.ndarray | None, group_size: int) -> float | None:
     """1 - P(two tokens agree | different prompts) / P(two tokens agree | same prompt), over pairs of completions.
 
-    The two tokens are drawn from two different completions, each completion weighed alike whatever its length. Both
-    chances are means over distinct pairs, so neither has the bias that a small batch gives to an entropy. 0: answers
-    are as like between prompts as within one; None with one prompt, one completion of each, or no token shared.
+    The two tokens are drawn from two different completions; each completion has equal weight, whatever its length. Both
+    probabilities are means over distinct pairs, so neither has the bias that a small batch gives to an entropy. 0:
+    answers are as similar between prompts as within one. None with one prompt, one completion per prompt, or no shared
+    token.
     """
     rows = len(ids_BT)
     if rows // group_size < 2 or group_size < 2 or not ids_BT.size:
@@ -242,10 +244,10 @@ def prompt_dependence(ids_BT: np.ndarray, mask_BT: np.ndarray | None, group_size
 def _shares_in_table(
     ids_BT: np.ndarray, mask_BT: np.ndarray | None, kinds: int, group_size: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(each token's share of each completion, their sum over each group); numbers instead where all are of one length,
-    for a factor makes no difference."""
+    """(each token's share of each completion, their sum over each group); counts instead of shares if all lengths are
+    equal, because a constant factor cancels."""
     rows = len(ids_BT)
-    width = kinds if mask_BT is None else kinds + 1  # the last is all that is not the policy's
+    width = kinds if mask_BT is None else kinds + 1  # the last column collects the tokens that are not the policy's
     cell_BT = ids_BT if mask_BT is None else np.where(mask_BT, ids_BT, kinds)
     cell_BT = cell_BT + np.arange(0, rows * width, width)[:, None]
     share_BV: np.ndarray = np.bincount(cell_BT.ravel(), minlength=rows * width).reshape(rows, width)
@@ -257,7 +259,7 @@ def _shares_in_table(
 def _shares_by_sorting(
     ids_BT: np.ndarray, mask_BT: np.ndarray | None, kinds: int, group_size: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The same, of the tokens that occur, which are few of a large vocabulary: they are renumbered."""
+    """The same over the tokens that occur, which are few in a large vocabulary: they are renumbered."""
     mask_BT = np.ones(ids_BT.shape, dtype=bool) if mask_BT is None else mask_BT
     id_K, count_B = ids_BT[mask_BT], np.add.reduce(mask_BT, axis=1)
     seen_V = np.zeros(kinds, dtype=np.int64)
@@ -271,5 +273,5 @@ def _shares_by_sorting(
     row_R = cell_R // max(kinds, 1)
     share_R = times_R / count_B[row_R]
     groups = len(ids_BT) // group_size
-    cell_R = cell_R - (row_R - row_R // group_size) * kinds  # its group's
+    cell_R = cell_R - (row_R - row_R // group_size) * kinds  # the cell of its group
     return share_R, np.bincount(cell_R, weights=share_R, minlength=groups * kinds).reshape(groups, kinds)

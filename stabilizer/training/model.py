@@ -43,10 +43,10 @@ class Policy(NamedTuple):
 
 
 def build_tokenizer(symbols: Sequence[str] = ()) -> PreTrainedTokenizerFast:
-    """One token per character, the same for every built-in task but for its `symbols`; a prompt begins with `<bos>`.
+    """One token per character, the same for every built-in task except for its `symbols`; a prompt begins with `<bos>`.
 
-    A symbol may be another character, or a tag of several that is one token. White space is spelled as byte-level
-    tokenizers do, because `AutoTokenizer` reads the files of any Qwen2 model as Qwen2's own byte-level tokenizer.
+    A symbol is another character, or a tag of several characters that is one token. White space is spelled as in
+    byte-level tokenizers, because `AutoTokenizer` reads the files of any Qwen2 model with Qwen2's byte-level tokenizer.
     """
     names = (symbol.replace(" ", "Ġ").replace("\n", "Ċ") for symbol in symbols)
     vocabulary = {token: i for i, token in enumerate((*SPECIAL, *CHARACTERS, *names))}
@@ -83,7 +83,7 @@ def build_model(tokenizer: PreTrainedTokenizerBase) -> Qwen2ForCausalLM:
             num_key_value_heads=2,
             max_position_embeddings=256,
             tie_word_embeddings=True,
-            initializer_range=0.1,  # at the usual 0.02 a model this narrow sits on a plateau for a thousand steps
+            initializer_range=0.1,  # with the usual 0.02 so narrow a model does not learn for a thousand steps
             pad_token_id=tokenizer.pad_token_id,
             bos_token_id=tokenizer.bos_token_id,
             eos_token_id=tokenizer.eos_token_id,
@@ -92,13 +92,13 @@ def build_model(tokenizer: PreTrainedTokenizerBase) -> Qwen2ForCausalLM:
 
 
 def load_policy(model: str, task: str, device: torch.device, dtype: torch.dtype = torch.float32) -> Policy:
-    """The starting policy: the warm start of `task` for 'builtin', of another for 'builtin:TASK', else a folder or a
-    name on the hub.
+    """The starting policy: the warm start of `task` for 'builtin', of another task for 'builtin:TASK', otherwise a
+    folder or a name on the hub.
 
-    Code that comes with a model is never run. There is no dropout, whatever the model says: with it the sampler and the
-    learner would be two different policies.
+    Code that comes with a model is never run. Dropout is disabled whatever the model configures; with dropout the
+    sampler and the learner would be two different policies.
     """
-    disable_progress_bar()  # two bars for a load of milliseconds would scribble over whatever shows the run
+    disable_progress_bar()  # two progress bars for a load of milliseconds would disturb the display of the run
     kind, _, start = model.partition(":")
     model = str(expanded(model, f"model = {model!r}")) if model.startswith("~") else model
     source = str(WARM_STARTS / (start or task)) if kind == BUILTIN else model
@@ -106,30 +106,30 @@ def load_policy(model: str, task: str, device: torch.device, dtype: torch.dtype 
         there = ", ".join(sorted(folder.name for folder in WARM_STARTS.iterdir()))
         raise ValueError(f"model = {model!r}: no warm start for task {start or task!r}; there are {there}")
     if kind != BUILTIN and _is_path(model) and not Path(model).is_dir():
-        raise ValueError(f"model = {model!r}: no such folder (and a name on the hub looks like OWNER/NAME)")
+        raise ValueError(f"model = {model!r}: no such folder (a name on the hub looks like OWNER/NAME)")
     try:
         network: Any = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, trust_remote_code=False)
         tokenizer = AutoTokenizer.from_pretrained(source, padding_side="left", trust_remote_code=False)
-    except Exception as error:  # of many kinds: no such folder, another architecture, weights cut short, other shapes
+    except Exception as error:  # many kinds: no such folder, another architecture, truncated weights, other shapes
         raise ValueError(f"model = {model!r}: cannot be loaded as a causal language model: {error}") from error
     if tokenizer.eos_token_id is None:
         raise ValueError(f"model = {model!r}: its tokenizer has no end token, so no completion could ever end")
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
-    for parameter in network.parameters():  # memory of our own: the file may be mapped, and change under a running run
+    for parameter in network.parameters():  # copy the weights: the file may be mapped, and change during the run
         parameter.data = parameter.data.clone()
     _silence(network)
     return Policy(network.to(device).eval(), tokenizer)
 
 
 def _is_path(model: str) -> bool:
-    """Whether this can only mean a folder: no name on the hub begins like that, or has more than two parts."""
+    """Whether this can only be a folder: no name on the hub begins like that or has more than two parts."""
     return model.startswith(("/", ".")) or model.endswith("/") or model.count("/") > 1
 
 
 def _silence(model: PreTrainedModel) -> None:
-    """Nothing random in any mode, for activations are recomputed in training mode: no dropout and no noise on a router,
-    whether a module has it, or remembers its rate, or looks it up in the configuration."""
+    """Remove all randomness from the forward pass in every mode, because activations are recomputed in training mode.
+    That covers dropout and router noise, set in a module, stored as a rate, or read from the configuration."""
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
@@ -154,7 +154,7 @@ def add_adapters(model: PreTrainedModel, *, rank: int, alpha: float, targets: st
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         try:
-            config: Any = LoraConfig  # its annotation of lora_alpha allows no fraction, its arithmetic does
+            config: Any = LoraConfig  # its annotation of lora_alpha allows no fraction, but its arithmetic does
             model.add_adapter(config(r=rank, lora_alpha=alpha, target_modules=names, lora_dropout=0.0))
         except ValueError as error:
             raise ValueError(f"lora.targets = {targets!r}: {error}") from None
@@ -162,7 +162,7 @@ def add_adapters(model: PreTrainedModel, *, rank: int, alpha: float, targets: st
 
 @torch.no_grad()
 def merged_state(model: PreTrainedModel) -> dict[str, torch.Tensor]:
-    """The model's weights with its adapters added in, under the names of the model without them."""
+    """The model's weights with its adapters added, under the names of the model without adapters."""
     from peft.tuners.tuners_utils import BaseTunerLayer
 
     state = {n.replace(".base_layer", ""): t.clone() for n, t in model.state_dict().items() if ".lora_" not in n}
@@ -176,6 +176,7 @@ def merged_state(model: PreTrainedModel) -> dict[str, torch.Tensor]:
 
 
 def adapted_name(name: str, layer: Any) -> str:
-    """What a layer with adapters changes, as the model without them calls it. Experts of a mixture are not layers of
-    their own but slices of one parameter; where several of a module's are adapted, the layers stand in one another."""
+    """The name of the parameter that an adapted layer changes, in the model without adapters. Experts of a mixture are
+    not separate layers but slices of one parameter; if several parameters of a module are adapted, the layers are
+    nested."""
     return f"{name.replace('.base_layer', '')}.{getattr(layer, 'parameter_name', 'weight')}"

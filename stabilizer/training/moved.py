@@ -1,4 +1,4 @@
-"""How far a step moves the weights, told from some of them."""
+"""How far a step moves the weights, estimated from a sample of them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 MEASURED = 5_000
-"""Weights that are looked at: of a larger model a slice from the middle of every tensor. From so many the ratio of two
-lengths is known to a hundredth or two, and in the midst of a step more would come from memory, not from a cache."""
+"""Weights in the sample; for a larger model it is a slice from the middle of every tensor. This many give the ratio of
+two norms to one or two percent. More would have to be read from memory instead of a cache."""
 
 
 class Moved:
@@ -19,16 +19,16 @@ class Moved:
     def __init__(self, parameters: Sequence[Tensor], limit: int = MEASURED):
         self._views = slices(parameters, limit)
         self._left = torch.cat(self._views)
-        """The weights as the last step left them."""
+        """The weights after the last step."""
         self._now, self._change = torch.empty_like(self._left), torch.empty_like(self._left)
 
     def start_anew(self) -> None:
-        """Other weights were put in place: the next step begins with these."""
+        """Other weights were loaded: the next step begins with these."""
         torch.cat(self._views, out=self._left)
 
     def in_step(self) -> float:
-        """L2 norm of the change, in that of the weights before; asked once at the end of a step."""
-        size = torch.linalg.vector_norm  # what `Tensor.norm` is, without its detours
+        """L2 norm of the change relative to the weights before it; call once at the end of a step."""
+        size = torch.linalg.vector_norm  # like `Tensor.norm`, without its overhead
         before, now = self._left, torch.cat(self._views, out=self._now)
         ratio = float(size(torch.sub(now, before, out=self._change)) / size(before))
         self._left, self._now = now, before
@@ -36,7 +36,7 @@ class Moved:
 
 
 def slices(tensors: Sequence[Tensor], limit: int) -> list[Tensor]:
-    """About `limit` numbers as views that follow the tensors: the same share of each, from its middle."""
+    """About `limit` numbers as views into the tensors: the same share of each, from its middle."""
     share = min(1.0, limit / sum(tensor.numel() for tensor in tensors))
     views = [tensor.detach().view(-1) for tensor in tensors]
     sizes = [math.ceil(share * len(view)) for view in views]

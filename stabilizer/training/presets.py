@@ -1,12 +1,12 @@
-"""Settings that were found by experiment: each task's defaults, and named variants that change a few keys on top."""
+"""Settings found by experiment: each task's defaults, and named variants that change a few keys of them."""
 
 from __future__ import annotations
 
 from typing import Any
 
 TASK_DEFAULTS: dict[str, dict[str, Any]] = {
-    # Greedy accuracy 0.21 -> 0.93 in some 70 seconds on one thread. Without the entropy bonus and with a weaker hold on
-    # the reference the policy grows certain too early and stays near 0.75: its groups agree, and teach nothing.
+    # Greedy accuracy rises from 0.21 to 0.93 in about 70 seconds on one thread. Without the entropy bonus and with a
+    # weaker KL penalty, the policy becomes certain too early and stays near 0.75: its groups agree and teach nothing.
     "addition": {
         "task": "addition",
         "steps": 800,
@@ -16,7 +16,7 @@ TASK_DEFAULTS: dict[str, dict[str, Any]] = {
         "policy.entropy_coef": 0.03,
         "rollout.max_completion": 6,
     },
-    # Partial credit teaches in nearly every group, so a third of the steps will do.
+    # Partial credit teaches in nearly every group, so a third of the steps is enough.
     "sorting": {
         "task": "sorting",
         "steps": 300,
@@ -26,7 +26,7 @@ TASK_DEFAULTS: dict[str, dict[str, Any]] = {
         "policy.entropy_coef": 0.01,
         "rollout.max_completion": 8,
     },
-    # Easy: only where to stop has to be learned. Completions are long, so the batch is half as large.
+    # Easy: only the length has to be learned. Completions are long, so the batch is half as large.
     "length": {
         "task": "length",
         "steps": 100,
@@ -35,8 +35,8 @@ TASK_DEFAULTS: dict[str, dict[str, Any]] = {
         "rollout.prompts": 16,
         "rollout.max_completion": 40,
     },
-    # A data set comes with a model of somebody's own, which has more to lose than the built-in one: small steps, room
-    # to write, and few enough completions for one machine.
+    # A data set is used with the user's own model, which has more to lose than the built-in one: small steps, longer
+    # completions, and few enough of them for one machine.
     "data": {
         "task": "data",
         "steps": 500,
@@ -47,8 +47,8 @@ TASK_DEFAULTS: dict[str, dict[str, Any]] = {
         "rollout.max_completion": 256,
         "validation.every": 20,
     },
-    # Greedy accuracy 0.22 -> 1.0 within 60 steps; sampled answers take longer, since every letter of a query must be
-    # right. One answer in four is a guess without a search at first, none soon.
+    # Greedy accuracy rises from 0.22 to 1.0 within 60 steps; sampled answers take longer, because every letter of a
+    # query must be right. At first one answer in four is a guess without a search, soon none is.
     "search": {
         "task": "search",
         "steps": 120,
@@ -62,4 +62,4 @@ TASK_DEFAULTS: dict[str, dict[str, Any]] = {
 VARIANTS: dict[str, tuple[str, ...]] = {
     "unstable": ("optim.lr=4e-3", "optim.warmup_steps=20"),
 }
-"""unstable: a learning rate five times too high; the warm-up hides it for a while, then the policy destroys itself."""
+"""unstable: the learning rate is five times too high; the warm-up hides it at first, then the policy collapses."""

@@ -1,7 +1,7 @@
-"""The policy that KL is measured from: the starting weights, or the policy as it was when the reference was last reset.
+"""The policy that KL is measured from: the starting weights, or a later policy after a reset of the reference.
 
-It costs nothing until somebody asks for it, which happens when beta first leaves 0. With adapters (LoRA) there is no
-second model at all: the reference is the base without adapters, or with an older copy of them.
+It uses no memory until beta first leaves 0. With adapters (LoRA) there is no second model at all: the reference is the
+base without adapters, or with an older copy of them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 
 
 class Reference:
-    """Weights that do not learn. `model()` is a context in which the returned model speaks as the reference."""
+    """Weights that do not learn. Inside the context `model()`, the returned model computes the reference."""
 
     def __init__(self, policy: PreTrainedModel, load: Callable[[], PreTrainedModel], *, adapters: bool):
         self._policy = policy
@@ -26,11 +26,11 @@ class Reference:
 
     @property
     def weights(self) -> dict[str, Tensor] | None:
-        """What was copied at the last reset; None while it is still the starting policy."""
+        """A copy of the weights at the last reset; None while the reference is the starting policy."""
         return self._weights
 
     def reset(self, share: float = 1.0) -> None:
-        """Make the present policy the reference, or a share of it beside what the reference was."""
+        """Make the current policy the reference, or mix a share of it into the old reference."""
         trained = {name: p.detach().clone() for name, p in self._policy.named_parameters() if p.requires_grad}
         if share < 1:
             with self.model() as model:
@@ -39,9 +39,9 @@ class Reference:
         self.restore(trained)
 
     def restore(self, weights: dict[str, Tensor] | None) -> None:
-        """Take over the weights of an earlier reset; None for the starting policy."""
+        """Restore the weights of an earlier reset; None for the starting policy."""
         if weights is None and self._weights is not None:
-            self._model = None  # to be loaded anew
+            self._model = None  # to be loaded again
         self._weights = weights
         if weights is not None and not self._adapters:
             self._fill(self._loaded(), weights)

@@ -1,4 +1,4 @@
-"""The newest states in memory too: going back to one needs no disk, and no disk that has thinned it out since."""
+"""The newest states in memory, so that a rollback to one needs no disk read, even if the disk no longer has it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from stabilizer.core.knobs import Checkpoint
 
 
 class Ring:
-    """At most `count` states of together at most `limit` bytes; the oldest go first, one that is too large never comes.
+    """At most `count` states with at most `limit` bytes together; the oldest are dropped first. A larger state is not
+    added.
 
-    Of a model with adapters a state holds these alone, as on disk.
+    For a model with adapters, a state holds only these, as on disk.
     """
 
     def __init__(self, count: int, limit: float):
@@ -24,16 +25,16 @@ class Ring:
         return sum(len(data) for files in self._states.values() for data in files.values())
 
     def put(self, checkpoint: Checkpoint, files: Mapping[str, bytes]) -> None:
-        """Remember a state; it replaces one of the same name."""
+        """Add a state; it replaces one of the same name."""
         self._states.pop(checkpoint, None)
         self._states[checkpoint] = files
         while self._states and (len(self._states) > self._count or self.nbytes > self._limit):
             self._states.popitem(last=False)
 
     def get(self, checkpoint: Checkpoint) -> Mapping[str, bytes] | None:
-        """The files of a state, if it is still here."""
+        """The files of a state, if it is in memory."""
         return self._states.get(checkpoint)
 
     def checkpoints(self) -> list[Checkpoint]:
-        """The states that are here, oldest first."""
+        """The states in memory, oldest first."""
         return list(self._states)

@@ -1,6 +1,6 @@
-"""States on disk and the policy in them, without what trained it: no problems, no rewards, no optimizer.
+"""Read checkpoints and the policy in them without the rest of training: no problems, rewards or optimizer.
 
-A policy outlives its data: to hand it on takes the weights and what the model is, and nothing else.
+A policy can be exported after its data is gone: that needs only the weights and the model's description.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from stabilizer.training.tasks import random_bits
 
 
 def read_state(checkpoint: Checkpoint) -> dict[str, bytes]:
-    """The files of a state, sound and as many as are needed to go on from it; CheckpointDamaged otherwise."""
+    """The files of a state, verified and complete enough to continue from; CheckpointDamaged otherwise."""
     files = disk.read(checkpoint)
     if lacks := NEEDED - files.keys():
         raise disk.CheckpointDamaged(f"{checkpoint.path}: its manifest names no {min(lacks)}")
@@ -31,7 +31,7 @@ def read_state(checkpoint: Checkpoint) -> dict[str, bytes]:
 
 
 def newest_state(folder: Path) -> tuple[Checkpoint, dict[str, bytes]] | None:
-    """The newest sound state of a folder; damaged ones are passed over."""
+    """The newest sound state of a folder; damaged ones are skipped."""
     for checkpoint in reversed(disk.scan(folder)):
         try:
             return checkpoint, read_state(checkpoint)
@@ -41,19 +41,19 @@ def newest_state(folder: Path) -> tuple[Checkpoint, dict[str, bytes]] | None:
 
 
 def newest_progress(folder: Path) -> Progress | None:
-    """Where a run stands by that state."""
+    """The position of a run at that state."""
     newest = newest_state(folder)
     return Progress(**loads_python(newest[1]["state.json"])["progress"]) if newest else None
 
 
 def starting_policy(config: TrainConfig, device: torch.device) -> Policy:
-    """What a run starts from, before it is given adapters."""
+    """The model that a run starts from, before adapters are added."""
     dtype = torch.bfloat16 if config.precision == "bfloat16" else torch.float32
     return load_policy(config.model, config.task, device, dtype)
 
 
 def adapt(policy: Policy, config: TrainConfig) -> None:
-    """Give it the adapters that the configuration asks for, if any."""
+    """Add the adapters that the configuration requests, if any."""
     if lora := config.lora.rank:
         seed = random_bits(config.seed, "adapters") >> 1
         add_adapters(policy.model, rank=lora, alpha=config.lora.alpha, targets=config.lora.targets, seed=seed)
@@ -69,7 +69,7 @@ def saved_policy(config: TrainConfig, checkpoint: Checkpoint) -> Policy:
 
 
 def write_policy(policy: Policy, config: TrainConfig, path: Path) -> None:
-    """Write a policy, adapters merged in, as a folder that `transformers` and vLLM load, and `model` can name."""
+    """Write a policy, adapters merged in, as a folder that `transformers` and vLLM can load and `model` can name."""
     model = policy.model
     if config.lora.rank:
         model = starting_policy(config, model.device).model

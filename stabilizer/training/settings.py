@@ -1,4 +1,4 @@
-"""Everything that can be set, each with its unit and the reason it exists. How a configuration is read: `config.py`."""
+"""All settings, each with its unit and its reason. `config.py` reads a configuration."""
 
 from __future__ import annotations
 
@@ -23,98 +23,101 @@ class OptimConfig:
     """The optimizer: AdamW."""
 
     lr: float = 4e-4
-    """Peak learning rate. Large, because the built-in model is tiny; 1e-6 is usual at billions of parameters."""
+    """Peak learning rate. Large because the built-in model is tiny; 1e-6 is usual for models of billions of
+    parameters."""
     warmup_steps: int = 5
-    """Steps over which the learning rate rises from 0: Adam's first estimates of the gradient's size are poor."""
+    """Steps over which the learning rate rises from 0, because Adam's first estimates of the gradient's size are
+    poor."""
     schedule: Literal["constant", "linear", "cosine"] = "constant"
-    """What the learning rate does after the warm-up; linear and cosine fall to a tenth at the last step."""
+    """Learning rate after the warm-up; linear and cosine fall to a tenth of the peak at the last step."""
     weight_decay: float = 0.0
-    """AdamW's decay per step, times the learning rate. 0: the reference holds the weights already."""
+    """AdamW's decay per step, multiplied by the learning rate. The default is 0: the reference limits the weights."""
     betas: tuple[float, float] = (0.9, 0.99)
-    """Adam's memory of gradient and squared gradient. The second is shorter than usual, because runs are short."""
+    """Adam's decay rates for the gradient and its square. The second is below the usual 0.999: runs are short."""
     max_grad_norm: float = 1.0
-    """Global L2 norm to which a larger gradient is scaled down: one bad batch must not undo a hundred good ones."""
+    """Global L2 norm above which the gradient is scaled down, so that one bad batch cannot undo a hundred good ones."""
     adaptive_clip: float = 0.0
-    """Also scale gradients down to this many times their own running median; 0 for no such limit."""
+    """Also scale gradients down to this multiple of their own running median; 0 for no such limit."""
     micro_batch: int = 0
-    """Rows that go through the model at once; their gradients add up to the minibatch's. 0: all of a minibatch."""
+    """Rows per forward and backward pass; gradients accumulate over the minibatch. 0: the whole minibatch."""
     block_norms: bool = False
-    """Report the gradient norm of every block of layers too."""
+    """Also report the gradient norm of each block of layers."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PolicyConfig:
-    """The objective. `algorithm` sets these keys to a published recipe; each may then be changed by itself."""
+    """The objective. `algorithm` sets these keys to a published recipe; each key can then be changed separately."""
 
     advantage: Advantage = "group_std"
-    """What a completion is compared with: its group, scaled or not; the others of its group; the whole batch; nothing;
-    or, token by token, nothing (returns) or a critic (gae)."""
+    """Baseline of a completion: its group (scaled or not), the others of its group, the whole batch, or none. Per
+    token: none (returns) or a critic (gae)."""
     surrogate: Literal["clip", "cispo", "sapo", "reinforce"] = "clip"
-    """How the ratio to the sampling policy is held: PPO's clipping, a clipped weight (CISPO), a gate that closes softly
-    (SAPO), or not at all."""
+    """How the ratio to the sampling policy is limited: PPO's clipping, a clipped weight (CISPO), a soft gate (SAPO), or
+    no limit."""
     ratio: Literal["token", "sequence"] = "token"
-    """Ratios of single tokens, or one of the whole completion, per token (GSPO)."""
+    """One ratio per token, or one per completion, applied to each of its tokens (GSPO)."""
     average: Literal["token", "sequence", "constant"] = "token"
-    """Every token counts the same (DAPO, and GRPO here), every completion does (GRPO's paper), or a sum over a fixed
-    length (Dr. GRPO)."""
+    """Every token has equal weight (DAPO, and GRPO here), every completion has (GRPO's paper), or the sum is divided by
+    a fixed length (Dr. GRPO)."""
     epsilon_low: float = 0.2
-    """How far below 1 a probability ratio may go before its token stops pulling."""
+    """How far below 1 a probability ratio may fall before its token stops contributing gradient."""
     epsilon_high: float = 0.28
-    """How far above 1 a ratio may go. Larger than `epsilon_low`, so that rare good tokens can grow (DAPO)."""
+    """How far above 1 a ratio may rise. Larger than `epsilon_low`, so that rare good tokens can grow (DAPO)."""
     gate: tuple[float, float] = (1.0, 1.05)
-    """How steeply `sapo` closes its gate, for better answers than their group and for worse ones."""
+    """Steepness of the `sapo` gate, for answers better than their group and for worse ones."""
     dual_clip: float = 0.0
-    """Most that a completion with a negative advantage may weigh, in units of it (3 is usual); 0 for no limit."""
+    """Largest weight of a completion with a negative advantage, as a multiple of it (3 is usual); 0 for no limit."""
     ratio_guard: float = 0.0
-    """Ratio above which a token, or a completion, leaves the loss altogether; 0 for none."""
+    """Ratio above which a token, or a completion, is left out of the loss; 0 for none."""
     advantage_clip: float = 0.0
-    """Largest size of an advantage; 0 for no limit."""
+    """Largest absolute value of an advantage; 0 for no limit."""
     beta: float = 0.005
-    """Weight of the KL to the reference, per token. Above 0 also to have that drift measured."""
+    """Weight of the KL to the reference, per token. The KL is measured only once this is above 0."""
     kl_in: Literal["loss", "reward"] = "loss"
-    """Where the KL acts: as a term of the loss, or as a part of what is paid."""
+    """Where the KL acts: as a term of the loss, or as a part of the reward."""
     kl_kind: Literal["k1", "k2", "k3", "k3_is", "k3_k2grad"] = "k3"
-    """Estimator of the KL; their values and gradients differ in bias. In the reward it is k1 unless it is set."""
+    """Estimator of the KL; the values and gradients differ in bias. In the reward the default is k1."""
     kl_target: float = 0.0
-    """Nats a token that an adaptive coefficient holds the KL to; 0 for a fixed beta."""
+    """Target of an adaptive KL coefficient, in nats per token; 0 for a fixed beta."""
     kl_horizon: int = 100
-    """Steps over which the adaptive coefficient moves."""
+    """Steps over which the adaptive coefficient adjusts."""
     reference_every: int = 0
-    """Steps between refreshes of the reference with the present policy; 0 for never."""
+    """Steps between updates of the reference to the current policy; 0 for never."""
     reference_share: float = 1.0
-    """Share of the present policy in a refreshed reference; the rest of it is what it was (0.6 is usual in TRL)."""
+    """Share of the current policy in an updated reference; the rest is the old reference (0.6 is usual in TRL)."""
     entropy_coef: float = 0.0
-    """Nats of loss per nat of token entropy, paid as a bonus; negative punishes indecision."""
+    """Entropy bonus, in nats of loss per nat of token entropy; a negative value penalises uncertainty."""
     entropy_target: float = 0.0
-    """Nats of token entropy below which the bonus grows by itself; 0 for a fixed one."""
+    """Token entropy in nats below which the bonus grows automatically; 0 for a fixed bonus."""
     whiten: bool = False
-    """Scale the advantages of tokens to mean 0 and deviation 1 over the batch."""
+    """Scale token advantages to mean 0 and standard deviation 1 over the batch."""
     gamma: float = 1.0
-    """Discount per token of what comes later, for advantages by token."""
+    """Discount per token of later rewards, for token-level advantages."""
     lam: float = 0.95
-    """Lambda of generalised advantage estimation: 1 trusts returns alone, 0 the next value alone."""
+    """Lambda of generalised advantage estimation: 1 uses returns only, 0 only the next value."""
     inner_epochs: int = 1
-    """Passes over one batch of rollouts. More learn more from an answer and move further from who wrote it."""
+    """Passes over one batch of rollouts. More passes learn more from each answer, and move further from the sampling
+    policy."""
     minibatches: int = 2
     """Optimizer updates per pass."""
     filter_groups: Literal["off", "drop", "resample"] = "off"
-    """Groups whose rewards are all the same teach nothing: keep them, leave them out, or sample others instead."""
+    """Handling of groups with equal rewards, which teach nothing: keep them, drop them, or sample others instead."""
     resample_batches: int = 4
-    """Most batches of prompts that `resample` may draw for one step."""
+    """Maximum number of prompt batches that `resample` may draw for one step."""
     mask_truncated: bool = False
-    """Leave completions that ran into the length limit out of the loss."""
+    """Leave truncated completions (cut by the length limit) out of the loss."""
     off_policy_mask: float = 0.0
-    """Nats a token by which a completion with a negative advantage may have become less likely before it leaves the
-    loss; 0 for no such mask."""
+    """Leave a completion with a negative advantage out of the loss once its log-probability has fallen by this many
+    nats per token; 0 for no such mask."""
     overlong_buffer: float = 0.0
     """Share of the length limit, at its end, over which a completion loses up to `overlong_factor`; 0 for none."""
     overlong_factor: float = 1.0
     """Reward lost by a completion at the length limit."""
     mismatch: Mismatch = "none"
-    """What is done where the engine that generated and the learner disagree: weigh (truncated importance sampling) or
-    mask, by token or by completion."""
+    """Correction where the generating engine and the learner disagree: weight (truncated importance sampling) or mask,
+    per token or per completion."""
     mismatch_cap: float = 2.0
-    """Largest weight, or ratio that is still trusted, of that correction."""
+    """Largest weight of that correction, or largest ratio that is not masked."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,77 +125,79 @@ class CriticConfig:
     """The value function of PPO."""
 
     kind: Literal["none", "separate", "shared"] = "none"
-    """A model of its own, or a head on the policy's last hidden state, whose gradient then reaches the policy."""
+    """A separate model, or a head on the policy's last hidden state, whose gradient then also reaches the policy."""
     lr: float = 1e-3
-    """Peak learning rate of what belongs to the critic alone."""
+    """Peak learning rate of the critic's own parameters."""
     coef: float = 0.5
-    """Weight of the value loss beside the policy's."""
+    """Weight of the value loss relative to the policy loss."""
     clip_range: float = 0.2
-    """How far a value may move from what it was at sampling time before its error stops counting; 0 for no limit."""
+    """How far a value may move from its value at sampling time before its error stops counting; 0 for no limit."""
     warmup_steps: int = 0
-    """Steps at the start in which only the critic learns."""
+    """Steps at the start in which only the critic trains."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class VllmConfig:
-    """vLLM as the generation engine, in this process. Read only under `rollout.engine: vllm`."""
+    """vLLM as the generation engine, in this process. Used only with `rollout.engine: vllm`."""
 
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
-    """Precision of its weights. float32 agrees with the learner to 1e-5 nats a token; bfloat16 visibly does not."""
+    """Precision of vLLM's weights. float32 agrees with the learner to 1e-5 nats per token; bfloat16 is visibly less
+    exact."""
     max_model_len: int | None = None
-    """Tokens of prompt and completion together; null for what the model allows, but no more than 4096."""
+    """Tokens of prompt and completion together; null for the model's own limit, capped at 4096."""
     max_num_seqs: int = 256
-    """Completions written at the same time; more wait their turn."""
+    """Completions generated at the same time; the others wait."""
     kv_cache_gb: float = 1.0
-    """GiB for keys and values, on a CPU."""
+    """GiB for cached keys and values, on a CPU."""
     gpu_memory: float = 0.3
-    """Share of the device's memory that vLLM takes, on CUDA; the learner needs the rest."""
+    """Share of the device's memory that vLLM uses, on CUDA; the learner needs the rest."""
     probe: int = 4
-    """Sequences of 32 tokens on which every hand-over of the weights is checked."""
+    """Number of 32-token sequences on which every transfer of the weights is checked."""
     tolerance: float | None = None
-    """Nats a token by which the probe may differ; null for 0.001, or 0.2 where either side is not in float32."""
+    """Largest difference allowed on the probe, in nats per token; null for 0.001, or 0.2 if either side is not in
+    float32."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RolloutConfig:
-    """What a step generates."""
+    """Generation of one step."""
 
     prompts: int = 32
-    """Distinct problems of a step."""
+    """Distinct problems per step."""
     group_size: int = 8
-    """Completions per prompt, compared with one another."""
+    """Completions per prompt, compared with each other."""
     temperature: float = 1.0
-    """Sampling temperature; the learner uses the same."""
+    """Sampling temperature; the learner uses the same value."""
     max_completion: int = 8
-    """Tokens after which a completion is cut, its end token included."""
+    """Maximum completion length in tokens, including the end token."""
     engine: Literal["builtin", "vllm"] = "builtin"
-    """Who generates: the trainer's own sampler, which shares the learner's weights, or vLLM with a copy of them."""
+    """Generation engine: the trainer's own sampler, which shares the learner's weights, or vLLM with a copy of them."""
     vllm: VllmConfig = field(default_factory=VllmConfig)
-    """vLLM as the engine."""
+    """Settings of vLLM."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LoraConfig:
-    """Low-rank adapters through `peft`; the reference is then the model without them, and costs no memory."""
+    """Low-rank adapters through `peft`; the reference is then the model without them and needs no extra memory."""
 
     rank: int = 0
     """Rank of the adapters; 0 trains all weights."""
     alpha: float = 32.0
-    """Scale of the adapters, divided by the rank."""
+    """Scale of the adapters; it is divided by the rank."""
     targets: str = "all-linear"
-    """Which linear layers get one: 'all-linear', or names separated by commas."""
+    """Linear layers that get an adapter: 'all-linear', or names separated by commas."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ValidationConfig:
-    """Answers to held-out problems."""
+    """Validation on held-out problems."""
 
     every: int = 10
     """Steps between validations; 0 for none."""
     problems: int = 256
-    """Held-out problems asked, always the same ones; built-in tasks set 512 aside."""
+    """Held-out problems per validation, always the same ones; built-in tasks set 512 aside."""
     samples: int = 0
-    """Also sample this many answers a problem, for pass@1 and pass@k; 0 for the greedy answer alone."""
+    """Also sample this many answers per problem, for pass@1 and pass@k; 0 for the greedy answer only."""
     temperature: float = 1.0
     """Temperature of those samples."""
     patience: int = 0
@@ -201,30 +206,30 @@ class ValidationConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointConfig:
-    """States kept on disk."""
+    """States saved to disk."""
 
     every: int = 20
-    """Steps between checkpoints; 0 for none but those asked for."""
+    """Steps between checkpoints; 0 for requested ones only."""
     keep: int = 8
-    """Newest ones kept whole. Of older ones a few stay, spaced further apart the older they are, and step 0."""
+    """Number of newest checkpoints to keep. Step 0 and a few older ones are kept too, increasingly far apart."""
     best: bool = True
-    """Also save and keep the state with the best validation."""
+    """Also save and keep the state with the best validation result."""
     ring: int = 2
-    """Newest states a fix may go back to that stay in memory too, so that going back reads nothing; 0 for none."""
+    """Newest states also kept in memory, so that a rollback needs no disk read; 0 for none."""
     ring_mb: float = 1024.0
-    """Megabytes these may take together; a state larger than this is on disk alone."""
+    """Largest total size of these states in megabytes; a larger state is kept on disk only."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SamplesConfig:
-    """Completions shown to people."""
+    """Completions saved for display."""
 
     every: int = 10
     """Steps between samples; 0 for none."""
     count: int = 4
-    """Groups of a step that are shown, with all their completions."""
+    """Groups shown per step, with all their completions."""
     tokens: bool = False
-    """Also keep each token with its log-probability, which makes the files some ten times larger."""
+    """Also keep each token with its log-probability, which makes the files about ten times larger."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -232,33 +237,33 @@ class TrainConfig:
     """One run."""
 
     task: str = "addition"
-    """Name of a built-in task, or `data`, which setting `data.path` implies."""
+    """Name of a built-in task, or `data`, which `data.path` implies."""
     algorithm: str = "grpo"
     """A published recipe: grpo, dr_grpo, dapo, gspo, cispo, sapo, rloo, reinforce_pp or ppo."""
     steps: int = 400
-    """Outer iterations: rollouts, then all their updates."""
+    """Training steps, each with rollouts and all their updates."""
     seed: int = 0
-    """Prompts, sampling and shuffling follow from it; the same seed gives the same run, bit for bit, on a CPU."""
+    """Seed of prompts, sampling and shuffling; on a CPU the same seed gives a bit-identical run."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where the model lives; auto takes CUDA where there is one."""
+    """Device of the model; auto uses CUDA if it is available."""
     threads: int = 1
-    """CPU threads to train with. More than one pays only for models of some million parameters and more."""
+    """CPU threads for training. More than one helps only for models of a million parameters or more."""
     fast: Literal["auto", "off"] = "auto"
-    """Compute Llama-like models of up to 500 million parameters with the trainer's own forward pass where that is
-    possible; off for plain `transformers` everywhere. Results agree up to rounding."""
+    """Use the trainer's own forward pass for Llama-like models of up to 500 million parameters, where possible; off
+    uses plain `transformers`. Results agree up to rounding."""
     model: str = "builtin"
     """'builtin', 'builtin:TASK' (that task's warm start), a folder, or a name on the Hugging Face hub: any causal
     language model with its tokenizer."""
     precision: Literal["float32", "mixed", "bfloat16"] = "float32"
-    """float32; mixed: float32 weights, bfloat16 arithmetic; bfloat16: weights too, at half the memory."""
+    """float32; mixed: float32 weights, bfloat16 arithmetic; bfloat16: weights too, with half the memory."""
     head_float32: bool = True
-    """Have the learner compute the last layer, logits and log-probabilities in float32 whatever the precision."""
+    """Compute the learner's last layer, logits and log-probabilities in float32 at any precision."""
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass instead of keeping them."""
     data: DataConfig = field(default_factory=DataConfig)
     """A data set to train on."""
     reward: RewardConfig = field(default_factory=RewardConfig)
-    """What completions are paid."""
+    """The reward of completions."""
     optim: OptimConfig = field(default_factory=OptimConfig)
     """The optimizer."""
     policy: PolicyConfig = field(default_factory=PolicyConfig)
@@ -266,7 +271,7 @@ class TrainConfig:
     critic: CriticConfig = field(default_factory=CriticConfig)
     """The value function of PPO."""
     rollout: RolloutConfig = field(default_factory=RolloutConfig)
-    """What a step generates."""
+    """Generation of one step."""
     lora: LoraConfig = field(default_factory=LoraConfig)
     """Low-rank adapters."""
     validation: ValidationConfig = field(default_factory=ValidationConfig)
@@ -274,7 +279,7 @@ class TrainConfig:
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     """States on disk."""
     samples: SamplesConfig = field(default_factory=SamplesConfig)
-    """Completions shown to people."""
+    """Completions saved for display."""
     search: SearchConfig = field(default_factory=SearchConfig)
     """The search environment."""
 
@@ -282,7 +287,7 @@ class TrainConfig:
         _check(self)
 
 
-# --- what may be turned during a run ----------------------------------------------------------------------------------
+# --- settings that may change during a run ----------------------------------------------------------------------------
 
 KNOB_SETTINGS = (
     ("policy", ("beta", "kl_kind", "epsilon_low", "epsilon_high", "entropy_coef", "entropy_target", "inner_epochs",
@@ -294,7 +299,7 @@ KNOB_SETTINGS = (
 
 
 def knob_values(config: TrainConfig) -> dict[str, tuple[str, Any]]:
-    """Knob -> (key, value) of the settings that are knobs."""
+    """Name of the knob -> (key, value), for all settings that are knobs."""
     keys = [f"{group}.{name}" for group, names in KNOB_SETTINGS for name in names]
     keys += ["policy.advantage"] if config.policy.advantage in GROUPED else []
     values = {f"control/{key.split('.')[1]}": (key, operator.attrgetter(key)(config)) for key in keys}
@@ -304,7 +309,7 @@ def knob_values(config: TrainConfig) -> dict[str, tuple[str, Any]]:
     }
 
 
-# --- what types cannot say --------------------------------------------------------------------------------------------
+# --- rules that types cannot express ----------------------------------------------------------------------------------
 
 
 Rules = tuple[tuple[str, bool, str], ...]
@@ -312,7 +317,7 @@ Rules = tuple[tuple[str, bool, str], ...]
 
 
 def _check(config: TrainConfig) -> None:
-    """Everything that types cannot say; raises ValueError with key, value and what is allowed."""
+    """Check the rules that types cannot express; raises ValueError with the key, its value and the allowed values."""
     _check_choices(config)
     for key, allowed, rule in (*_run_rules(config), *_policy_rules(config), *_part_rules(config)):
         if not allowed:
@@ -325,25 +330,25 @@ def _check(config: TrainConfig) -> None:
 
 
 def _run_rules(c: TrainConfig) -> Rules:
-    """Of the run, its data, rewards and optimizer."""
+    """Rules for the run, its data, rewards and optimizer."""
     return (
         ("task", c.task in (*TASKS, DATA), f"one of {', '.join((*TASKS, DATA))}"),
         (
             "data.path",
             bool(c.data.path) == (c.task == DATA),
-            f"a file or a data set with task: {DATA}, and empty with a built-in task",
+            f"a file or a data set with task: {DATA}, or empty with a built-in task",
         ),
         ("data.held_out", c.data.held_out >= 0, "0 (none), a share below 1, or a count"),
         ("data.max_prompt_tokens", c.data.max_prompt_tokens >= 0, "0 (no limit) or more"),
         (
             "model",
             c.task != DATA or c.model != "builtin",
-            "a folder or a name on the hub with a data set of your own; to try things out, builtin:addition is tiny",
+            "a folder or a name on the hub with your own data set; builtin:addition is a tiny model for trials",
         ),
         (
             "reward.functions",
             c.task != DATA or bool(c.reward.functions),
-            "at least one with a data set, for example [numeric] or [reward.py:mine]",
+            "at least one function with a data set, for example [numeric] or [reward.py:mine]",
         ),
         ("reward.timeout_s", 0 < c.reward.timeout_s <= 86400, "above 0 and at most a day"),
         ("reward.import_timeout_s", 0 < c.reward.import_timeout_s <= 86400, "above 0 and at most a day"),
@@ -368,7 +373,7 @@ def _run_rules(c: TrainConfig) -> Rules:
 
 
 def _policy_rules(c: TrainConfig) -> Rules:
-    """Of the objective and the critic."""
+    """Rules for the objective and the critic."""
     return (
         ("policy.gate", 0 < min(c.policy.gate) <= max(c.policy.gate) <= 100, "two numbers above 0 and at most 100"),
         ("policy.dual_clip", c.policy.dual_clip == 0 or c.policy.dual_clip > 1, "0 or above 1"),
@@ -396,13 +401,13 @@ def _policy_rules(c: TrainConfig) -> Rules:
         (
             "policy.dual_clip",
             c.policy.dual_clip == 0 or c.policy.surrogate == "clip",
-            f"0 with policy.surrogate={c.policy.surrogate}: it bounds the clipped surrogate alone",
+            f"0 with policy.surrogate={c.policy.surrogate}: it bounds only the clipped surrogate",
         ),
         ("policy.mismatch_cap", c.policy.mismatch_cap >= 1, "at least 1"),
         (
             "critic.kind",
             (c.critic.kind != "none") == (c.policy.advantage == "gae"),
-            "separate or shared with policy.advantage=gae, and none with any other; algorithm=ppo sets both",
+            "separate or shared with policy.advantage=gae, none with any other advantage; algorithm=ppo sets both",
         ),
         ("critic.lr", 0 < c.critic.lr <= 1, "above 0 and at most 1"),
         ("critic.coef", c.critic.coef > 0, "above 0"),
@@ -411,7 +416,7 @@ def _policy_rules(c: TrainConfig) -> Rules:
         (
             "policy.filter_groups",
             c.policy.filter_groups == "off" or c.rollout.group_size >= 2,
-            "off with rollout.group_size = 1: every group is alike in itself then, and all of them would be left out",
+            "off with rollout.group_size = 1: a group of one always has equal rewards, so all would be dropped",
         ),
         (
             "policy.minibatches",
@@ -422,7 +427,7 @@ def _policy_rules(c: TrainConfig) -> Rules:
 
 
 def _part_rules(c: TrainConfig) -> Rules:
-    """Of everything else."""
+    """Rules for everything else."""
     return (
         ("validation.every", c.validation.every >= 0, "0 (never) or more"),
         ("validation.problems", 1 <= c.validation.problems <= HELD_OUT or c.task == DATA, f"between 1 and {HELD_OUT}"),
@@ -438,17 +443,17 @@ def _part_rules(c: TrainConfig) -> Rules:
         (
             "search.url",
             not c.search.url or c.task in ("search", DATA),
-            f"empty with task: {c.task}; what can be searched is the task `search`, or data of your own (data.path)",
+            f"empty with task: {c.task}; only the task `search` and your own data (data.path) can be searched",
         ),
         (
             "search.corpus",
             not c.search.corpus or c.task == DATA,
-            f"empty with task: {c.task}; it is for data of your own (data.path), `search` has its documents built in",
+            f"empty with task: {c.task}; it is for your own data (data.path); `search` has built-in documents",
         ),
         (
             "search.corpus",
             not (c.search.corpus and c.search.url),
-            "empty with search.url: the documents are the retriever's",
+            "empty with search.url: the retriever has its own documents",
         ),
         ("search.topk", c.search.topk >= 1, "at least 1"),
         ("search.max_turns", c.search.max_turns >= 1, "at least 1"),
@@ -463,7 +468,7 @@ def _part_rules(c: TrainConfig) -> Rules:
         (
             "rollout.vllm.max_model_len",
             (c.rollout.vllm.max_model_len or 2) >= 2,
-            "at least 2, one token of prompt and one of completion",
+            "at least 2: one prompt token and one completion token",
         ),
         ("rollout.vllm.max_num_seqs", c.rollout.vllm.max_num_seqs >= 1, "at least 1"),
         ("rollout.vllm.kv_cache_gb", c.rollout.vllm.kv_cache_gb > 0, "above 0"),

@@ -1,4 +1,4 @@
-"""A training state as files and back: weights, optimizer, and the integers from which everything random follows."""
+"""A training state as files and back: weights, optimizer, and the integers that determine all random numbers."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from stabilizer.core.knobs import Checkpoint
 
 @dataclass
 class Progress:
-    """Where a run stands, apart from its weights. All of it is stored with a checkpoint."""
+    """The position of a run, without its weights. All of it is stored in a checkpoint."""
 
     seed: int
     step: int = 0
     """The last finished step."""
     salt: int = 0
-    """Raised when a rollback wants other prompts and other random numbers than last time."""
+    """Incremented when a rollback needs other prompts and random numbers than before."""
     cursor: int = 0
     """Prompts drawn so far."""
     tokens: int = 0
@@ -33,27 +33,27 @@ class Progress:
     reference_step: int = 0
     """The step after which the reference was last reset; 0 for the starting policy."""
     optimizer_step: int = 0
-    """The step after which the optimizer's running averages were last forgotten."""
+    """The step after which the optimizer's running averages were last reset."""
     reuse: bool = True
-    """Whether the sampler's log-probabilities have so far been the learner's own, and may stand for them."""
+    """Whether the sampler's log-probabilities have always equalled the learner's, so that they may replace them."""
     beta_scale: float = 1.0
-    """Factor on beta of an adaptive coefficient."""
+    """Factor of an adaptive coefficient on beta."""
     entropy_bonus: float = 0.0
-    """What the target entropy adds to the entropy coefficient while the entropy is below it."""
+    """Addition to the entropy coefficient while the entropy is below its target."""
     entropy_low: bool = False
-    """Whether it was below at the last step."""
+    """Whether the entropy was below its target at the last step."""
     norms: list[float] = field(default_factory=list)
-    """Gradient norms that adaptive clipping remembers."""
+    """Gradient norms stored for adaptive clipping."""
     best: float | None = None
     """Best validation so far."""
     best_step: int = 0
-    """The step of it."""
+    """The step of the best validation."""
     since_best: int = 0
     """Validations since then."""
     kept: list[int] = field(default_factory=list)
-    """Steps whose states somebody asked for: they are never thinned out."""
+    """Steps whose states the user or a remedy asked to keep: they are never thinned out."""
     lineage: dict[str, int] = field(default_factory=dict)
-    """Attempt (as text) -> the step it began after. A checkpoint off this line was left behind by a rollback."""
+    """Attempt (as text) -> the step after which it began. A rollback abandoned all checkpoints off this line."""
 
     def on_line(self, step: int, attempt: int) -> bool:
         """Whether the state after `step` of `attempt` is part of this run's past, and not of an abandoned branch."""
@@ -61,26 +61,26 @@ class Progress:
         return str(attempt) in self.lineage and step <= min(later, default=step)
 
     def line(self, states: Iterable[Checkpoint]) -> list[Checkpoint]:
-        """Those of them that are part of this run's past, oldest first."""
+        """The checkpoints that are part of this run's past, oldest first."""
         present = [state for state in states if self.on_line(state.step, state.attempt)]
         return sorted(present, key=lambda state: (state.step, state.attempt))
 
 
 class Weights:
-    """The tensors a checkpoint holds: what trains, and where all of a model trains its stored buffers too.
+    """The tensors in a checkpoint: all trained ones, and the stored buffers if the whole model is trained.
 
-    Of a model with adapters only they are kept: the rest never changes, and is loaded from where it came from.
+    For a model with adapters only these are kept: the rest never changes and is loaded from its source.
     """
 
     def __init__(self, model: nn.Module, critic: nn.Module | None):
         self.models = {"model": model} | ({"critic": critic} if critic else {})
 
     def named(self) -> dict[str, dict[str, Tensor]]:
-        """Per model its tensors, each memory once: tied weights appear under their first name."""
+        """The tensors of each model, without duplicates: tied weights appear under their first name."""
         return {name: _tensors(model) for name, model in self.models.items()}
 
     def parameters(self) -> dict[str, Tensor]:
-        """All parameters that an optimizer may hold state of, under unique names."""
+        """All parameters for which an optimizer may hold state, under unique names."""
         return {f"{kind}:{name}": p for kind, model in self.models.items() for name, p in model.named_parameters()}
 
 
@@ -108,11 +108,11 @@ def to_files(
 
 @torch.no_grad()
 def load_weights(files: Mapping[str, bytes], weights: Weights) -> None:
-    """Load weights in place; ValueError when the model is another."""
+    """Load weights in place; ValueError for another model."""
     saved = {kind: from_safetensors(files.get(f"{kind}.safetensors", _NOTHING)) for kind in weights.models}
     present = weights.named()
     if _shapes(saved) != _shapes(present):
-        raise ValueError("the checkpoint holds another model than the configuration names")
+        raise ValueError("the checkpoint does not belong to the model in the configuration")
     for kind, tensors in present.items():
         for name, tensor in tensors.items():
             tensor.copy_(saved[kind][name])
@@ -121,7 +121,7 @@ def load_weights(files: Mapping[str, bytes], weights: Weights) -> None:
 def from_files(
     files: Mapping[str, bytes], weights: Weights, optimizer: torch.optim.Optimizer
 ) -> tuple[Progress, dict[str, float], dict[str, Tensor] | None]:
-    """Load weights and optimizer state in place; returns the rest. ValueError when the model is another."""
+    """Load weights and optimizer state in place; returns the rest. ValueError for another model."""
     load_weights(files, weights)
     optimizer.state.clear()
     parameters = weights.parameters()
@@ -137,7 +137,7 @@ def from_files(
 
 
 NEEDED = frozenset({"optimizer.safetensors", "state.json"})
-"""Files without which a state is none, whatever the models are."""
+"""Files that every state must have, whatever its models are."""
 
 _NOTHING = to_safetensors({})
 

@@ -1,7 +1,7 @@
-"""What a task is, and the built-in ones: problems without end, a held-out set never trained on, a verifiable score.
+"""The definition of a task, and the built-in tasks: endless problems, a held-out set never trained on, and a score.
 
-A problem is a number below `size`, and which one comes next is a hash of (seed, salt, position). So the stream has no
-state: a checkpoint stores integers, and any position can be visited again or, with another salt, avoided.
+A problem is a number below `size`; a hash of (seed, salt, position) selects the next one. So the stream has no state: a
+checkpoint stores integers. Any position can be visited again or, with another salt, avoided.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from stabilizer.training.environments import Environment
 from stabilizer.training.environments.search import TAGS, SearchConfig, answer_of, environment
 
 HELD_OUT = 512
-"""Problems of each task set aside. Fixed across seeds and versions, so that validation accuracies can be compared."""
+"""Problems set aside in each task. Fixed across seeds and versions, so that validation accuracies can be compared."""
 
 
 Tokenizer = Callable[..., Any]
@@ -25,43 +25,43 @@ Tokenizer = Callable[..., Any]
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What the policy sees, and what is known about the solution."""
+    """The prompt, and the known facts about its solution."""
 
     index: int
     prompt: str
     answer: Any
-    """Text that solves it ('' where many do); of a data set, whatever its answer column holds."""
+    """A text that solves it ('' where many do); for a data set, the value of its answer column."""
     columns: Mapping[str, Any] = field(default_factory=dict)
-    """The data's row, for reward functions."""
+    """The row of the data set, for reward functions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """What a completion is paid, whether it solved its problem, and the terms the reward is the weighted sum of."""
+    """The reward of a completion, whether it solved its problem, and the components of the reward."""
 
     reward: float
     solved: bool
     components: Mapping[str, float]
-    """By name, before weights; NaN for one that failed, left out for one that does not apply."""
+    """By name, before weights; NaN for a failed one, left out for one that does not apply."""
     failed: str = ""
-    """Why a reward function or an environment could not say; then the reward is NaN, and nothing is learned from it."""
+    """Why a reward function or an environment failed; then the reward is NaN and nothing is learned from it."""
     summed: bool = False
-    """Whether the reward is a sum whatever applies here: of several functions, or of one that has a weight."""
+    """Whether the reward is a weighted sum: of several functions, or of one that has a weight."""
 
 
 class Task:
-    """One kind of problem. A new task says how many problems there are, writes one down, and scores a completion."""
+    """One kind of problem. A new task defines the number of problems, writes them, and scores a completion."""
 
     name: str
     size: int
     columns: tuple[str, ...] = ()
-    """What `Problem.columns` of every problem holds."""
+    """The keys of `Problem.columns`, the same for every problem."""
     notes: tuple[str, ...] = ()
-    """What a person should know about this task before the run starts."""
+    """Notes on this task for the user, shown before the run starts."""
     failures: Mapping[str, int] = {}
     """Completions whose reward failed so far, by reason."""
     held_out_count: int = HELD_OUT
-    """Problems set aside; the first ones are the same however many."""
+    """Problems set aside. A smaller number takes the first ones of a larger."""
     symbols: tuple[str, ...] = ()
     """Tokens the built-in model needs for this task besides the characters of `model.CHARACTERS`."""
 
@@ -70,7 +70,7 @@ class Task:
         raise NotImplementedError
 
     def score(self, problem: Problem, completion: str) -> Score:
-        """What a completion (its end token removed) is worth."""
+        """The score of a completion (its end token removed)."""
         raise NotImplementedError
 
     def score_all(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[Score]:
@@ -78,24 +78,24 @@ class Task:
         return [self.score(problem, text) for problem, text in zip(problems, completions, strict=True)]
 
     def encode(self, problems: Sequence[Problem], tokenizer: Tokenizer) -> list[list[int]]:
-        """Their prompts as the policy reads them."""
+        """The prompts of problems as the policy reads them."""
         return tokenizer([problem.prompt for problem in problems])["input_ids"] if problems else []
 
     def environment(self, config: SearchConfig) -> Environment | None:
-        """What answers the policy's calls; None for a task that is done in one turn."""
+        """The environment that answers the policy's calls; None for a task of one turn."""
         return None
 
     def demonstration(self, problem: Problem, draw: int) -> str:
-        """A completion as the warm start should imitate it; `draw` is a random number for tasks with many answers."""
+        """A completion for the warm start to imitate; `draw` is a random number for tasks with many answers."""
         return str(problem.answer)
 
     def own_parts(self, demonstration: str) -> list[tuple[str, bool]]:
-        """A demonstration in pieces, and whether the policy is to write them; the rest is an environment's."""
+        """A demonstration in pieces, each with whether the policy writes it; an environment writes the others."""
         return [(demonstration, True)]
 
     @cached_property
     def held_out_indices(self) -> tuple[int, ...]:
-        """Which problems are held out, in a fixed order."""
+        """The held-out problems, in a fixed order."""
         chosen: dict[int, None] = {}
         k = 0
         while len(chosen) < self.held_out_count:
@@ -108,7 +108,7 @@ class Task:
         return [self.problem(index) for index in self.held_out_indices[:count]]
 
     def training(self, count: int, *, seed: int, salt: int, cursor: int) -> list[Problem]:
-        """Problems number `cursor` to `cursor + count` of the stream of this seed and salt; none is held out."""
+        """Problems `cursor` to `cursor + count` of the stream of this seed and salt; none is held out."""
         return [self.problem(self._training_index(seed, salt, position)) for position in range(cursor, cursor + count)]
 
     def _training_index(self, seed: int, salt: int, position: int) -> int:
@@ -125,7 +125,7 @@ class Task:
 class Addition(Task):
     """Two-digit addition with the digits of the sum reversed, right or wrong: '37+58=' is solved by '59'.
 
-    Reversed, because carries run from the last digit: each digit written then depends only on what is already there.
+    The digits are reversed because carries run from the last digit: each digit then depends only on earlier ones.
     """
 
     name = "addition"
@@ -144,7 +144,7 @@ class Addition(Task):
 class Sorting(Task):
     """Sort five digits; the reward is the share of positions that are right: '31524>' is solved by '12345'.
 
-    Positions beyond the five count as wrong ones, so that writing on and on does not pay.
+    Positions beyond the five count as wrong, so that extra text is not rewarded.
     """
 
     name = "sorting"
@@ -163,8 +163,8 @@ class Sorting(Task):
 class Length(Task):
     """Write about twenty characters, whatever they are: the reward is minus the distance from the target.
 
-    The toy twin of a reward by length as in the TL;DR example of TRL's documentation: rewards are negative, dense, and
-    say nothing about content.
+    A small counterpart of the length reward in the TL;DR example of TRL's documentation: rewards are negative and
+    dense, and do not depend on the content.
     """
 
     name = "length"
@@ -181,7 +181,7 @@ class Length(Task):
         return Score(-float(distance), distance <= 1, {"length": -float(distance)})
 
     def demonstration(self, problem: Problem, draw: int) -> str:
-        """The letters of the prompt over and over, 4 to 36 of them: every length is about equally likely at first."""
+        """The letters of the prompt repeated, 4 to 36 of them: at first every length is about equally likely."""
         letters = problem.prompt[:-1]
         return (letters * 9)[: 4 + draw % 33]
 
@@ -189,8 +189,8 @@ class Length(Task):
 class Search(Task):
     """Look up a number: 'bak room?' is solved by '<search>bak room</search>', reading, and '<answer>47</answer>'.
 
-    Every fact is a document of its own, and its number is a hash: nothing but the document tells it. A query without
-    the name finds someone else's number, one without the thing another number of the same name.
+    Every fact is a separate document, and its number is a hash: only the document contains it. A query without the name
+    finds someone else's number, one without the thing finds another number of the same name.
     """
 
     name = "search"
@@ -212,11 +212,11 @@ class Search(Task):
 
     @cached_property
     def documents(self) -> list[str]:
-        """The corpus: one fact a document."""
+        """The corpus: one document per fact."""
         return [" ".join(self._fact(index)) for index in range(self.size)]
 
     def demonstration(self, problem: Problem, draw: int) -> str:
-        """Search, read, answer; one time in four a guess without looking."""
+        """Search, read, answer; one time in four a guess without a search."""
         if draw % 4 == 3:
             return f"<answer>{draw // 4 % 90 + 10}</answer>"
         subject = problem.prompt.removesuffix("?")
@@ -246,5 +246,5 @@ DATA = "data"
 
 
 def random_bits(*key: int | str) -> int:
-    """64 random bits that depend on `key` alone: the same on every machine and in every version of every library."""
+    """64 random bits that depend only on `key`: the same on every machine and in every version of every library."""
     return int.from_bytes(hashlib.blake2b(repr(key).encode(), digest_size=8).digest(), "little")

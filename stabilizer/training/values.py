@@ -1,8 +1,8 @@
-"""What a critic adds: rewards per token, advantages and returns from values, and the critic's own loss. Pure functions.
+"""The critic's arithmetic: rewards per token, advantages and returns from values, and its loss. Pure functions.
 
 Shape letters: B rows (completions), T completion positions. `mask_BT` is True at tokens the policy chose; only those
-are steps of the episode. A masked gap (retrieved text between two turns) takes no time: the next token the policy chose
-is the successor of the last one before the gap. Results are 0 outside the mask, whatever stands there.
+are steps of the episode. A masked gap (retrieved text between two turns) takes no time: the first token after the gap
+succeeds the last token before it. Results are 0 outside the mask, whatever the inputs hold there.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from stabilizer.training.losses import Average, average_tokens, masked_mean
 
 
 def token_rewards(reward_B: Tensor, kl_BT: Tensor | None, beta: float, mask_BT: Tensor) -> Tensor:
-    """The completion's reward on its last token, and -beta * kl on every one of them.
+    """The completion's reward on its last token, and -beta * kl on each of its tokens.
 
     Ziegler et al. 2019, arXiv:1909.08593; Ouyang et al. 2022, arXiv:2203.02155. With `k1` of `kl.py` the expected
     return is the reward minus beta times the KL of the whole completion. A row without tokens has no rewards.
@@ -27,13 +27,13 @@ def token_rewards(reward_B: Tensor, kl_BT: Tensor | None, beta: float, mask_BT: 
 
 @torch.no_grad()
 def gae(reward_BT: Tensor, value_BT: Tensor, mask_BT: Tensor, gamma: float, lam: float) -> tuple[Tensor, Tensor]:
-    """Generalised advantage estimates and the returns the critic should have said; (advantage_BT, return_BT).
+    """Generalised advantage estimates, and the returns as targets of the critic; (advantage_BT, return_BT).
 
         delta_t = r_t + gamma * V_{t+1} - V_t          V = 0 after the last token, truncated or not
         A_t = delta_t + gamma * lam * A_{t+1}
         return_t = A_t + V_t                           Schulman et al. 2015, arXiv:1506.02438
 
-    t + 1 is the next token the policy chose. lam = 1 trusts rewards alone (no bias, much noise), lam = 0 the critic.
+    t + 1 is the next token the policy chose. lam = 1 uses only rewards (no bias, much noise), lam = 0 only the critic.
     """
     advantages, returns = [], []
     next_value_B = next_advantage_B = torch.zeros_like(value_BT[:, 0])
@@ -49,7 +49,7 @@ def gae(reward_BT: Tensor, value_BT: Tensor, mask_BT: Tensor, gamma: float, lam:
 
 
 def discounted_returns(reward_BT: Tensor, mask_BT: Tensor, gamma: float) -> Tensor:
-    """Sum of the rewards from each token on, discounted: REINFORCE++'s advantages before whitening (arXiv:2501.03262).
+    """Discounted sum of the rewards from each token on: REINFORCE++'s advantages before whitening (arXiv:2501.03262).
 
     G_t = r_t + gamma * G_{t+1}
     """
@@ -69,9 +69,10 @@ def whiten(value_BT: Tensor, mask_BT: Tensor, shift_mean: bool = True) -> Tensor
 
 
 def explained_variance(value_BT: Tensor, return_BT: Tensor, mask_BT: Tensor) -> Tensor:
-    """1 - var(return - value) / var(return): 1 a perfect critic, 0 one that knows no more than a constant, < 0 worse.
+    """1 - var(return - value) / var(return): 1 for a perfect critic, 0 for one no better than a constant, < 0 for a
+    worse one.
 
-    NaN where all returns are equal: there was nothing to explain.
+    NaN if all returns are equal: then there is nothing to explain.
     """
     returns = return_BT[mask_BT]
     errors = returns - value_BT[mask_BT]
@@ -88,16 +89,16 @@ def value_loss(
     max_completion: int | None = None,
     normalizer: float | Tensor | None = None,
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """Half the squared error of the critic, the larger of it and that of a value held near the old one.
+    """Half the squared error of the critic, or of a value clipped near the old one, whichever is larger.
 
         near = old + clip(V - old, -clip_range, clip_range)
         loss = mean of max((V - return)^2, (near - return)^2) / 2     PPO2; Schulman et al. 2015, arXiv:1506.02438;
                                                                       Huang et al. 2024, arXiv:2403.17031
 
-    So a value that has already moved by more than `clip_range` towards its return gets no further push in this batch.
-    None turns that off. Averaged as policy losses are. Metrics: value/loss; value/clip_frac (tokens on which the held
-    value's error was the larger); value/explained_variance (of the old values: what the critic knew before it was shown
-    these returns); value/mean.
+    So a value that has already moved by more than `clip_range` towards its return gets no further gradient in this
+    batch. None turns clipping off. Averaged like the policy loss. Metrics: value/loss; value/clip_frac (tokens on which
+    the clipped value's error was larger); value/explained_variance (of the old values, so before the critic learned
+    from these returns); value/mean.
     """
     error_BT = (value_BT - return_BT).masked_fill(~mask_BT, 0.0).square()
     worst_BT = error_BT

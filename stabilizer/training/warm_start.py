@@ -1,7 +1,7 @@
 """Makes the starting weights of a task: `python -m stabilizer.training.warm_start TASK [--out DIR] [--steps N]`.
 
-Reinforcement learning needs answers that are sometimes right, so the tiny model first imitates demonstrations, and is
-stopped early, while it is still wrong most of the time. Seeded and deterministic; no held-out problem is shown.
+Reinforcement learning needs answers that are sometimes right. So the tiny model first imitates demonstrations, and
+stops early, while it is still wrong most of the time. Seeded and deterministic; it sees no held-out problem.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ BATCH = 128
 CHECK_EVERY = 2
 LEARNING_RATE = {"addition": 3e-3, "sorting": 1e-3, "length": 3e-3, "search": 3e-3}
 WANTED = {"addition": 0.20, "sorting": 0.20, "length": 1.1, "search": 0.20}
-"""Held-out greedy accuracy at which imitation stops; above 1 means all steps are made."""
+"""Held-out greedy accuracy at which imitation stops; above 1 means that all steps are made."""
 STEPS = {"addition": 600, "sorting": 600, "length": 300, "search": 2000}
-"""Most steps of imitation."""
+"""Maximum number of imitation steps."""
 IGNORED = -100
-"""Stands in for a token that is not imitated."""
+"""Marks a token that is not imitated."""
 
 
 def warm_start(task: Task, steps: int, seed: int = 0) -> tuple[Policy, float]:
@@ -57,7 +57,7 @@ def warm_start(task: Task, steps: int, seed: int = 0) -> tuple[Policy, float]:
 
 
 def imitation_loss(policy: Policy, task: Task, seed: int, step: int) -> torch.Tensor:
-    """Cross-entropy of a batch of demonstrations, only of the tokens that the policy is to write itself."""
+    """Cross-entropy of a batch of demonstrations, over the tokens that the policy itself must write."""
     problems = task.training(BATCH, seed=seed, salt=-1, cursor=step * BATCH)
     eos = policy.tokenizer.eos_token_id
     prompts = task.encode(problems, policy.tokenizer)
@@ -99,8 +99,8 @@ def main() -> None:
     """Train and save one warm start."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("task", choices=sorted(TASKS))
-    parser.add_argument("--out", type=Path, help="folder to write to; the shipped one unless told")
-    parser.add_argument("--steps", type=int, help="most steps of imitation")
+    parser.add_argument("--out", type=Path, help="folder to write to; default: the shipped one")
+    parser.add_argument("--steps", type=int, help="maximum number of imitation steps")
     args = parser.parse_args()
     torch.set_num_threads(1)  # sums in another order would give other weights
     policy, accuracy = warm_start(TASKS[args.task], args.steps or STEPS[args.task])

@@ -215,10 +215,10 @@ def test_a_fall_of_held_out_accuracy_that_proves_nothing_is_said_and_no_health_i
     _, found, _ = answer(capsys, path)
     doubt = next(item for item in found["not_checked"] if item["id"] == "reward/hacking")
     assert list(doubt) == ["id", "needs", "why"] and doubt["needs"] == ["accuracy/val"]
-    assert "0.25 (step 30) to 0 (step 120)" in doubt["why"] and "as of 4 problems" in doubt["why"]
+    assert "0.25 (step 30) to 0 (step 120)" in doubt["why"] and "as for 4 problems" in doubt["why"]
     assert "training accuracy rises" not in {item["what"] for item in found["healthy"]}
     main(["diagnose", str(path)])
-    assert "learned by heart" in " ".join(capsys.readouterr().out.split()).partition("Incident")[0]
+    assert "memorisation or chance" in " ".join(capsys.readouterr().out.split()).partition("Incident")[0]
 
 
 @pytest.mark.parametrize("values", [[0.25] * 6, [0.2, 0.25, 0.3, 0.3, 0.35, 0.4], [0.25, 0.24, 0.26, 0.23, 0.22, 0.22]])

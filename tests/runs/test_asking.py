@@ -72,7 +72,7 @@ def test_the_command_line_refuses_in_the_same_words(tmp_path: Path, capsys) -> N
     writer.action(Action("a1", "proposed", "lower-lr", 1))
     writer.status("running", 1, remedy="suggest", force=True)
     assert main(["fix", str(tmp_path / "run"), "approve", "a1"]) == 2
-    assert "carries nothing out" in capsys.readouterr().err
+    assert "applies no remedies" in capsys.readouterr().err
     assert main(["fix", str(tmp_path / "run"), "revert", "a1"]) == 2
     assert "is proposed, so it can't be asked to revert" in capsys.readouterr().err
     writer.status("finished", 1, force=True)

@@ -112,7 +112,7 @@ def test_errors_in_a_file_name_the_file(tmp_path):
         assert part in str(error.value)
     with pytest.raises(ValueError, match="no such file"):
         load_config("adition")
-    with pytest.raises(ValueError, match="no variant named 'wild'; there are .*unstable"):
+    with pytest.raises(ValueError, match="no variant named 'wild'; choose one of .*unstable"):
         load_config("addition", variant="wild")
 
 
@@ -125,8 +125,8 @@ def test_errors_in_a_file_name_the_file(tmp_path):
             b"rollout: {prompts: 4}\nrollout: {group_size: 4}",
             ("'rollout' stands in line 1 and again in line 2", "delete one"),
         ),
-        "nothing": (b"# steps: 3\n", ("no key is set in it", "`task: addition`")),
-        "no text": (b"\xff\xfe\x00", ("not YAML",)),
+        "nothing": (b"# steps: 3\n", ("it sets no key", "`task: addition`")),
+        "no text": (b"\xff\xfe\x00", ("not valid YAML",)),
     }.values(),
 )
 def test_odd_files_are_refused_in_words(tmp_path, text, parts):
@@ -173,5 +173,5 @@ def test_the_kl_in_the_reward_is_k1_unless_another_is_asked_for():
 def test_a_reward_file_that_is_a_link_to_itself_is_no_file(tmp_path):
     loop = tmp_path / "reward.py"
     loop.symlink_to(loop)
-    with pytest.raises(ValueError, match="there is no file .*reward.py"):
+    with pytest.raises(ValueError, match="no such file: .*reward.py"):
         load_config("addition", [f"reward.functions=[{loop}:mine]"])

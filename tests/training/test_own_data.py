@@ -114,10 +114,10 @@ def test_train_on_a_data_set_with_a_reward_function(folder, capsys):
 
 def test_errors_on_the_way_are_one_line_and_say_what_to_do(folder, capsys):
     for words, part in (
-        (("--set", "reward.functions=[reward.py:closse]"), "no function 'closse' in it; there are close, broken"),
+        (("--set", "reward.functions=[reward.py:closse]"), "no function 'closse'; it has close, broken"),
         (("--set", "data.answer_column=anser"), "nearest is 'answer'"),
         (("--set", "data.path=sum.jsonl"), "nearest there is 'sums.jsonl'"),
-        (("--set", "reward.functions=[]"), "at least one with a data set"),
+        (("--set", "reward.functions=[]"), "at least one function with a data set"),
         (("--set", "model=builtin"), "builtin:addition"),
     ):
         assert main(["train", "config.yaml", *words]) == 2
@@ -274,7 +274,7 @@ def test_what_was_edited_since_a_run_began_is_told_when_it_goes_on(folder, capsy
     (folder / "reward.py").write_text(REWARD.replace("right / max", "1 + right / max"))
     assert main(["train", "--resume", "run"]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "has changed since the run began, and is used as it is now" in said and "sums.jsonl" not in said
+    assert "has changed since the run began; the new version is used" in said and "sums.jsonl" not in said
     (note,) = [event for event in RunReader(folder / "run").history.events if "since the run began" in event.text]
     assert note.kind == "note" and note.text.startswith(str(folder / "reward.py")) and note.step == 1
 
@@ -288,7 +288,7 @@ def test_files_and_folders_are_known_again_by_what_they_hold(folder):
     (folder / "rows" / "deep" / "a").rename(folder / "rows" / "deep" / "b")
     (folder / "sums.jsonl").unlink()
     changed, gone = sorted(changes(before))
-    assert f"{folder / 'rows'} has changed" in changed and f"{folder / 'sums.jsonl'} is gone" in gone
+    assert f"{folder / 'rows'} has changed" in changed and f"{folder / 'sums.jsonl'} is missing" in gone
 
 
 @pytest.mark.parametrize("words", [(), ("plain.yaml",), ("--variant", "unstable")])

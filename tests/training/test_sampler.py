@@ -180,7 +180,7 @@ def test_a_completion_ends_where_a_table_of_positions_does():
 
 def test_a_tokenizer_of_another_model_is_named_as_such(policy):
     for ids, what in (([], "no token at all"), ([1, 999], "token 999 of a model with 44")):
-        with pytest.raises(ValueError, match=f"{what}.*not this model's"):
+        with pytest.raises(ValueError, match=f"{what}.*belongs to another model"):
             Sampler(policy).generate([[1, 5], ids], Sampling(1, 1.0, 2, 0))
 
 

@@ -70,7 +70,7 @@ def test_an_answer_that_stands_in_a_document_alone_is_not_paid(folder) -> None:
     [
         (["search.url=http://127.0.0.1:1/retrieve"], "empty with search.url"),
         (["search.corpus=nothing.jsonl"], "no such file"),
-        (["search.corpus=reward.py"], "unknown kind of file"),
+        (["search.corpus=reward.py"], "unknown file type"),
         (["search.corpus=questions.jsonl"], "no column 'contents' or 'text'"),
     ],
 )
@@ -81,12 +81,12 @@ def test_a_corpus_that_will_not_do_is_refused_before_the_run(folder, overrides, 
 
 
 def test_a_built_in_task_takes_no_corpus() -> None:
-    with pytest.raises(ValueError, match="documents built in"):
+    with pytest.raises(ValueError, match="built-in documents"):
         load_config("search", ["search.corpus=corpus.jsonl"])
 
 
 def test_a_column_called_episode_is_refused(folder) -> None:
     rows = [json.loads(line) | {"episode": 1} for line in (folder / "questions.jsonl").read_text().splitlines()]
     (folder / "questions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    with pytest.raises(ValueError, match="call the column something else"):
+    with pytest.raises(ValueError, match="rename the column"):
         Trainer(load_config("config.yaml", ["device=cpu"]), checkpoints=folder / "checkpoints")

@@ -187,7 +187,7 @@ def test_in_a_coarse_precision_answers_that_did_not_move_at_all_are_noticed(engi
     built = engine(tolerance=0.2, deaf=(2, 3))
     nudge(policy, 2e-3)
     assert 0.02 < built.sync()["rollout/sync_error"] < 0.2
-    with pytest.raises(StaleWeights, match="to the last bit"):
+    with pytest.raises(StaleWeights, match="by a single bit"):
         built.generate(encoded(policy, "31524>"), SAMPLING)
 
 

@@ -1,9 +1,9 @@
-"""Problems from a data set: files as people have them, Hugging Face `datasets`, chat templates.
+"""Problems from a data set: common file formats, Hugging Face `datasets`, chat templates.
 
-    config.py   what can be set
-    table.py    one reader per format: rows that know where they stand
-    order.py    which row comes at which position of the stream, and which rows are held out; pure arithmetic
+    config.py   the settings
+    table.py    one reader per format: rows with their place in the file
+    order.py    the row at each position of the stream, and the held-out rows; pure arithmetic
     task.py     the task: prompts, held-out problems, the stream
 
-Importing this package imports neither torch nor `datasets` nor `pyarrow`.
+Importing this package does not import torch, `datasets` or `pyarrow`.
 """

@@ -1,7 +1,7 @@
-"""Which row stands where, as pure functions of integers: nothing to store, nothing that can drift apart.
+"""The order of the rows, as pure functions of integers: there is no state to store.
 
-The mixing function is splitmix64, a bijection, so that no two rows of an epoch tie; in integers it gives the same on
-every machine and in every version of numpy.
+The mixing function is splitmix64, a bijection, so that no two rows of an epoch tie. In integers it gives the same
+result on every machine and in every version of numpy.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ def epoch_order(size: int, seed: int, salt: int, epoch: int) -> np.ndarray:
 
 
 def row_at(position: int, size: int, seed: int, salt: int) -> int:
-    """The row at a position of the stream: epoch after epoch, each in an order of its own."""
+    """The row at a position of the stream: one epoch after another, each in a different order."""
     epoch, place = divmod(position, size)
     return int(epoch_order(size, seed, salt, epoch)[place])
 
 
 def prompt_hash(prompt: str) -> int:
-    """64 bits that depend on the prompt alone."""
+    """64 bits that depend only on the prompt."""
     digest = hashlib.blake2b(prompt.encode("utf-8", "surrogatepass"), digest_size=8, key=b"held-out").digest()
     return int.from_bytes(digest, "little")
 
 
 def held_out_hashes(hashes: Sequence[int], held_out: float) -> list[int]:
-    """Which prompts are set aside, in a fixed order: those whose hash is lowest.
+    """The held-out prompts in a fixed order: those with the lowest hash.
 
-    A share below 1 is a bound on the hash, so that rows added later move nobody; at least one prompt is taken. From 1
-    on it is a count of distinct prompts.
+    A share below 1 is a limit on the hash, so rows added later do not move other rows; at least one prompt is taken.
+    From 1 on it is a number of distinct prompts.
     """
     ranked = sorted(set(hashes))
     if held_out <= 0:

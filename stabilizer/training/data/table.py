@@ -1,4 +1,4 @@
-"""Rows of a data set, whatever it is stored in, each knowing where it stands so that errors can say so."""
+"""Rows of a data set in any format, each with its place for error messages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from stabilizer.core.paths import expanded
 
 @dataclass(frozen=True)
 class Table:
-    """Rows and where they are from."""
+    """Rows and their source."""
 
     name: str
     columns: tuple[str, ...]
@@ -27,7 +27,7 @@ class Table:
     """Row number -> the place to name in an error."""
 
     def need(self, column: str, key: str) -> None:
-        """Raise unless there is such a column; `key` is the setting that names it."""
+        """Raise if there is no such column; `key` is the setting that names it."""
         if column not in self.columns:
             hint = nearest(column, self.columns)
             raise ValueError(
@@ -37,12 +37,12 @@ class Table:
 
 
 def read_table(path: str, split: str = "train", subset: str = "") -> Table:
-    """The rows of a file, a folder saved by `datasets`, or a data set of the hub; ValueError with the place if not."""
+    """The rows of a file, a folder saved by `datasets`, or a data set of the hub; ValueError on failure."""
     file = expanded(path, path)
     reader = READERS.get(file.suffix.lower())
     if file.is_file():
         if reader is None:
-            raise ValueError(f"{path}: unknown kind of file; known are {', '.join(READERS)}")
+            raise ValueError(f"{path}: unknown file type; supported types are {', '.join(READERS)}")
         try:
             table = reader(file)
         except UnicodeDecodeError as error:
@@ -54,7 +54,7 @@ def read_table(path: str, split: str = "train", subset: str = "") -> Table:
     else:
         table = _datasets(path, split, subset)
     if not len(table.rows):
-        raise ValueError(f"{path}: it holds no rows")
+        raise ValueError(f"{path}: it has no rows")
     return table
 
 
@@ -73,7 +73,7 @@ def _json_file(path: Path) -> Table:
     if isinstance(values, dict) and len(values) == 1:
         (values,) = values.values()  # {"data": [...]}
     if not isinstance(values, list):
-        raise ValueError(f"{path}: must be a list of objects, [{{...}}, {{...}}]; one object a line is called .jsonl")
+        raise ValueError(f"{path}: must be a list of objects, [{{...}}, {{...}}]; one object per line needs .jsonl")
     rows = [_object(value, f"{path} row {i + 1}") for i, value in enumerate(values)]
     return Table(str(path), _columns(rows), rows, lambda i: f"{path} row {i + 1}")
 
@@ -85,7 +85,7 @@ def _json(text: str, path: Path, line: int) -> Any:
         place = f"line {line + error.lineno - 1} column {error.colno}"
         raise ValueError(f"{path} {place}: not JSON: {error.msg}") from None
     except RecursionError:
-        raise ValueError(f"{path} line {line}: brackets within brackets, too deep to be read") from None
+        raise ValueError(f"{path} line {line}: brackets are nested too deeply") from None
 
 
 def _object(value: Any, where: str) -> dict[str, Any]:
@@ -105,7 +105,7 @@ def _csv(path: Path) -> Table:
         reader = csv.DictReader(file, delimiter="\t" if path.suffix.lower() == ".tsv" else ",")
         columns = tuple(reader.fieldnames or ())
         if twice := next((name for name, count in Counter(columns).items() if name and count > 1), None):
-            raise ValueError(f"{path} line 1: the header names {twice!r} twice; give one of them another name")
+            raise ValueError(f"{path} line 1: the header names {twice!r} twice; rename one of them")
         start = reader.line_num + 1
         for row in reader:
             if None in row or None in row.values():
@@ -142,9 +142,9 @@ READERS: dict[str, Callable[[Path], Table]] = {
 
 
 def _datasets(path: str, split: str, subset: str) -> Table:
-    """A folder `save_to_disk` wrote, any other folder of data files, or a name on the hub."""
+    """A folder written by `save_to_disk`, any other folder of data files, or a name on the hub."""
     folder = expanded(path, path)
-    what = "a folder of" if folder.is_dir() else "no file here, so it would be a data set of the hub:"
+    what = "a folder of" if folder.is_dir() else "there is no such file, so it is read as a name on the hub:"
     if find_spec("datasets") is None:
         raise ValueError(
             f"data.path = {path!r}: {what} Hugging Face data; reading that needs datasets: pip install '.[data]' in the"

@@ -1,4 +1,4 @@
-"""The task `data`: prompts of a data set in a seeded order, epoch after epoch, and problems held out for good."""
+"""The task `data`: prompts of a data set in a seeded order, epoch after epoch, and held-out problems."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Tokenizer = Any
 
 
 class DataTask(Task):
-    """Problems from a data set. It says what they are, not what an answer is worth: rewards do."""
+    """Problems from a data set. The task defines the problems; reward functions score the answers."""
 
     name = DATA
 
@@ -38,7 +38,7 @@ class DataTask(Task):
             chosen = set(held_out_hashes([value for _, value in rows], config.held_out))
             aside, held = table, [(i, value) for i, value in rows if value in chosen]
         first = {value: i for i, value in reversed(held)}
-        """Of each held-out prompt its first row, in the order of their hashes."""
+        """The first row of each held-out prompt, in the order of their hashes."""
         self._aside = [(aside, first[value]) for value in sorted(first)]
         self._rows = [(table, i) for i, value in rows if value not in first]
         taken = len(rows) - len(self._rows)
@@ -61,7 +61,8 @@ class DataTask(Task):
         return [self._problem(self.size + i, *where) for i, where in enumerate(self._aside[:count])]
 
     def training(self, count: int, *, seed: int, salt: int, cursor: int) -> list[Problem]:
-        """Problems `cursor` to `cursor + count` of the stream: every row once an epoch, in an order of the epoch's."""
+        """Problems `cursor` to `cursor + count` of the stream: every row once per epoch, in an order that differs by
+        epoch."""
         return [self.problem(row_at(position, self.size, seed, salt)) for position in range(cursor, cursor + count)]
 
     def encode(self, problems: Sequence[Problem], tokenizer: Tokenizer) -> list[list[int]]:
@@ -76,7 +77,7 @@ class DataTask(Task):
         return Problem(index, self._prompts.text(table, row), values[answer] if answer else "", values)
 
     def _usable(self, table: Table, notes: list[str]) -> list[tuple[int, int]]:
-        """(row, hash of its prompt) of every row whose prompt is not too long. Every row is looked at once."""
+        """(row, hash of its prompt) of every row whose prompt is not too long. Every row is read once."""
         usable, longest = [], 0
         for i, text in self._prompts.all(table):
             if tokens := self._prompts.too_long(text):
@@ -87,8 +88,8 @@ class DataTask(Task):
         dropped = len(table.rows) - len(usable)
         if dropped:
             notes.append(
-                f"{table.name}: {dropped} of {len(table.rows)} rows dropped: prompts above data.max_prompt_tokens ="
-                f" {limit} (the longest has {longest})"
+                f"{table.name}: {dropped} of {len(table.rows)} rows dropped: prompts longer than"
+                f" data.max_prompt_tokens = {limit} (the longest has {longest})"
             )
         if not usable:
             raise ValueError(f"{notes[-1]}; raise the limit")
@@ -96,7 +97,7 @@ class DataTask(Task):
 
 
 class Prompts:
-    """From a row to what the policy reads: text, through the tokenizer's chat template where it is a conversation."""
+    """Converts a row to the text that the policy reads, with the tokenizer's chat template for a conversation."""
 
     def __init__(self, config: DataConfig, tokenizer: Tokenizer):
         self.config = config
@@ -104,10 +105,10 @@ class Prompts:
         self._tokenizer = tokenizer
         self._fields = _template_fields(config.template)
         self._is_chat: bool | None = None
-        """Of the whole data set; the first row decides."""
+        """The kind of prompt in the whole data set; the first row decides."""
 
     def all(self, table: Table) -> Iterator[tuple[int, str]]:
-        """Every row's prompt, checked; ValueError with file and line for the first that is none."""
+        """Every row's prompt, checked; ValueError with file and line for the first invalid one."""
         for name in self._fields:
             table.need(name, "data.template")
         if not self.config.template:
@@ -118,21 +119,21 @@ class Prompts:
             yield i, self.text(table, i)
         if self._is_chat is False and getattr(self._tokenizer, "chat_template", None) and not self.notes:
             self.notes.append(
-                "prompts are plain text, though this tokenizer has a chat template; a chat model wants data.chat=true"
+                "prompts are plain text, though this tokenizer has a chat template; for a chat model set data.chat=true"
             )
 
     def text(self, table: Table, i: int) -> str:
-        """What the policy reads of this row."""
+        """The text of this row as the policy reads it."""
         row, where = table.rows[i], table.where(i)
         column = self.config.prompt_column
         missing = [name for name in (*self._fields, self.config.answer_column) if name and name not in row]
         if not self.config.template and column not in row:
             missing.insert(0, column)
         if missing:
-            raise ValueError(f"{where}: no {missing[0]!r} in it; it has {', '.join(row)}")
+            raise ValueError(f"{where}: column {missing[0]!r} is missing; the row has {', '.join(row)}")
         empty = next((name for name in self._fields if row[name] is None), None)
         if empty is not None:
-            raise ValueError(f"{where}: {empty!r} is empty, and data.template wants to show it")
+            raise ValueError(f"{where}: column {empty!r} is empty, but data.template uses it")
         prompt = self._filled(row, where) if self.config.template else row[column]
         what = "the template's text" if self.config.template else f"column {column!r}"
         if isinstance(prompt, str):
@@ -150,23 +151,25 @@ class Prompts:
         text = prompt if messages is None else self._rendered(messages, where)
         try:
             text.encode()
-        except UnicodeEncodeError as error:  # a surrogate without its other half: no tokenizer takes it
-            raise ValueError(f"{where}: {what} was cut in the middle of a character, {text[error.start]!a}") from None
+        except UnicodeEncodeError as error:  # a surrogate without its other half: no tokenizer accepts it
+            raise ValueError(f"{where}: {what} is cut in the middle of a character, {text[error.start]!a}") from None
         return text
 
     def encode(self, text: str) -> list[int]:
-        """Tokens of a prompt. A chat template writes its own special tokens; else the tokenizer adds them, once."""
+        """Tokens of a prompt. A chat template writes the special tokens itself; otherwise the tokenizer adds them
+        once."""
         ids = list(self._tokenizer(text, add_special_tokens=not self._is_chat)["input_ids"])
         bos, eos = self._tokenizer.bos_token_id, self._tokenizer.eos_token_id
         if bos is not None and ids[:2] == [bos, bos]:
             ids = ids[1:]
         ends = 0 if self._is_chat or ids[-1:] != [eos] else 1 + (ids[-2:] == [eos, eos])
         if ends > text.endswith(self._tokenizer.eos_token):
-            ids = ids[:-1]  # put there by a tokenizer that ends every text: this one is to be gone on with
+            ids = ids[:-1]  # the tokenizer ends every text with it, but this text is to be continued
         return ids
 
     def too_long(self, text: str) -> int:
-        """The prompt's tokens when they are too many, else 0. A token is at least a byte, which spares most of them."""
+        """The number of prompt tokens if it exceeds the limit, else 0. Short texts are not tokenized: a token is at
+        least a byte."""
         limit = self.config.max_prompt_tokens
         if not limit or len(text.encode("utf-8", "surrogatepass")) + 2 <= limit:
             return 0
@@ -174,13 +177,13 @@ class Prompts:
         return tokens if tokens > limit else 0
 
     def _filled(self, row: Mapping[str, Any], where: str) -> str:
-        """The template with a row's columns in it."""
+        """The template with a row's columns filled in."""
         try:
             return self.config.template.format_map(row)
-        except Exception as error:  # of many kinds: what stands behind a colon is up to the value
+        except Exception as error:  # many kinds: the text after a colon is interpreted by the value
             raise ValueError(
-                f"{where}: data.template can't be filled in: {type(error).__name__}: {error}; name a column alone,"
-                " {name}, or behind a colon a format that fits what stands in it"
+                f"{where}: data.template can't be filled in: {type(error).__name__}: {error}; use only a column's name,"
+                " {name}, or add after a colon a format that fits its values"
             ) from None
 
     def _check(self) -> None:
@@ -188,8 +191,8 @@ class Prompts:
             raise ValueError("data.system_prompt needs data.chat=true: plain text has no system message")
         if self._is_chat and not getattr(self._tokenizer, "chat_template", None):
             raise ValueError(
-                "the prompts are a chat, but the model's tokenizer has no chat template: take a chat model, put a"
-                " chat_template.jinja into its folder, or make plain text of the columns with data.template"
+                "the prompts are a chat, but the model's tokenizer has no chat template: use a chat model, put a"
+                " chat_template.jinja into its folder, or build plain text from the columns with data.template"
             )
 
     def _rendered(self, messages: list[dict[str, Any]], where: str) -> str:
@@ -197,8 +200,8 @@ class Prompts:
             messages = [{"role": "system", "content": self.config.system_prompt}, *messages]
         try:
             return str(self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
-        except Exception as error:  # the template's own: "roles must alternate", "no system role", ...
-            raise ValueError(f"{where}: the chat template refuses it: {error}") from None
+        except Exception as error:  # raised by the template: "roles must alternate", "no system role", ...
+            raise ValueError(f"{where}: the chat template rejects it: {error}") from None
 
 
 def _messages(prompt: Any, where: str, what: str) -> list[dict[str, Any]]:
@@ -211,14 +214,14 @@ def _messages(prompt: Any, where: str, what: str) -> list[dict[str, Any]]:
             raise ValueError(f"{where}: {what} holds a message {json.dumps(message, default=str)[:80]}: {wanted}")
     if prompt[-1]["role"] == "assistant":
         raise ValueError(
-            f"{where}: {what} ends with the assistant's message; a prompt ends before it (the answer belongs into"
+            f"{where}: {what} ends with the assistant's message; a prompt must end before it (the answer belongs in"
             " data.answer_column)"
         )
     return [dict(message) for message in prompt]
 
 
 def _documents(path: str) -> list[str]:
-    """The contents of a corpus; none where an address is asked instead."""
+    """The contents of a corpus; None if a retriever's address is used instead."""
     if not path:
         return []
     table = read_table(path)
@@ -227,17 +230,17 @@ def _documents(path: str) -> list[str]:
         raise ValueError(f"{table.name}: no column 'contents' or 'text' (there are {', '.join(table.columns)})")
     for i, row in enumerate(table.rows):
         if not isinstance(row.get(column), str):
-            raise ValueError(f"{table.where(i)}: {column!r} must be text, for it is what the policy reads")
+            raise ValueError(f"{table.where(i)}: {column!r} must be text, because the policy reads it")
     return [row[column] for row in table.rows]
 
 
 def _template_fields(template: str) -> list[str]:
-    """The columns a template names; ValueError when it can't be one."""
+    """The columns that a template names; ValueError for an invalid template."""
     try:
         fields = [name for _, name, _, _ in string.Formatter().parse(template) if name is not None]
     except ValueError as error:
-        raise ValueError(f"data.template: {error}; a brace that is text is written twice: {{{{ }}}}") from None
+        raise ValueError(f"data.template: {error}; write a literal brace twice: {{{{ }}}}") from None
     bad = next((name for name in fields if not name or set(name) & set(".[]!:")), None)
     if bad is not None:
-        raise ValueError(f"data.template: {{{bad}}} names no column; a brace that is text is written twice: {{{{ }}}}")
+        raise ValueError(f"data.template: {{{bad}}} names no column; write a literal brace twice: {{{{ }}}}")
     return fields

@@ -1,10 +1,10 @@
-"""Environments: what answers the policy in the middle of an episode, and how it is asked.
+"""Environments: they answer the policy in the middle of an episode.
 
-    bm25.py            a retriever over documents in memory
-    http_retriever.py  a retriever behind an HTTP address, as Search-R1 runs it
-    search.py          the environment in which the policy may call a retriever before it answers
+    bm25.py            a retriever for documents in memory
+    http_retriever.py  a retriever at an HTTP address, as in Search-R1
+    search.py          the environment that lets the policy call a retriever before it answers
 
-`rollout/turns.py` drives episodes; an environment knows text, and neither tokens nor tensors.
+`rollout/turns.py` drives episodes; an environment handles text, and neither tokens nor tensors.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from typing import NamedTuple, Protocol
 
 
 class Reply(NamedTuple):
-    """What an environment says to a call."""
+    """An environment's answer to a call."""
 
     text: str
-    """Goes into the context as it stands. The policy did not choose it, so the loss leaves it out."""
+    """Added to the context unchanged. The policy did not choose it, so the loss excludes it."""
     valid: bool = True
-    """Whether the call was one that can be carried out."""
+    """Whether the call was valid."""
     failed: str = ""
-    """Why the environment itself could not answer, '' when it did. The episode ends there, and its completion is marked
-    failed: a made-up or empty answer would teach the policy that searching is of no use."""
+    """Why the environment could not answer, '' if it did. The episode ends there and its completion is marked as
+    failed: a made-up or empty answer would teach the policy that searching is useless."""
 
 
 class Environment(Protocol):
-    """Something to call. A turn ends behind the first of the texts in `calls` and `ends`."""
+    """An environment that the policy can call. A turn ends after the first of the texts in `calls` and `ends`."""
 
     @property
     def calls(self) -> tuple[str, ...]:
@@ -34,7 +34,7 @@ class Environment(Protocol):
 
     @property
     def ends(self) -> tuple[str, ...]:
-        """Texts that end the episode, besides the model's own end token."""
+        """Texts that end the episode, in addition to the model's end token."""
 
     def respond(self, turns: Sequence[str]) -> list[Reply]:
-        """The replies to turns that ended in one of `calls`, in order. Nothing is raised for what a turn says."""
+        """The replies to turns that ended in one of `calls`, in order. No text of a turn may raise an exception."""

@@ -3,9 +3,9 @@
     score(d, q) = sum over words w of q of  idf(w) * tf * (k1 + 1) / (tf + k1 * (1 - b + b * len(d) / mean len))
     idf(w) = ln(1 + (n - df + 0.5) / (df + 0.5))
 
-tf: occurrences of w in d; df: documents that hold w; n: documents. Robertson and Zaragoza, The Probabilistic Relevance
-Framework: BM25 and Beyond, 2009, with the 1 + inside the logarithm that keeps a word of most documents from counting
-against them.
+tf: occurrences of w in d; df: documents that contain w; n: documents. Robertson and Zaragoza, The Probabilistic
+Relevance Framework: BM25 and Beyond, 2009. The added 1 inside the logarithm keeps idf above 0 for words of most
+documents.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ WORD = re.compile(r"\w+")
 
 
 def words(text: str) -> list[str]:
-    """Words as the index sees them: runs of letters and digits, in lower case."""
+    """Words of a text as the index stores them: runs of letters and digits, in lower case."""
     return WORD.findall(text.lower())
 
 
@@ -34,7 +34,7 @@ class Hit(NamedTuple):
 
 
 class Bm25:
-    """An index over documents in memory; a retriever as `search.py` wants one."""
+    """An index over documents in memory; a retriever for `search.py`."""
 
     def __init__(self, documents: Sequence[str], *, k1: float = 1.2, b: float = 0.75):
         self._documents = list(documents)
@@ -50,10 +50,10 @@ class Bm25:
             where, tf = np.array(pairs).T
             idf = np.log1p((len(counts) - len(where) + 0.5) / (len(where) + 0.5))
             self._weights[word] = where, idf * tf * (k1 + 1) / (tf + norm[where])
-        self.hits = lru_cache(maxsize=65_536)(self._hits)  # a policy asks the same things over and over
+        self.hits = lru_cache(maxsize=65_536)(self._hits)  # a policy repeats its queries
 
     def _hits(self, query: str, topk: int) -> tuple[Hit, ...]:
-        """The best `topk` documents that share a word with the query, best first; of equals the earlier one."""
+        """The best `topk` documents that share a word with the query, best first; of equal ones the earlier first."""
         score = np.zeros(len(self._documents))
         for word in words(query):
             if word in self._weights:

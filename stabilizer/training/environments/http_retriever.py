@@ -1,10 +1,10 @@
-"""A retriever behind an HTTP address that speaks like Search-R1's server (github.com/PeterGriffinJin/Search-R1).
+"""A retriever at an HTTP address with the protocol of Search-R1's server (github.com/PeterGriffinJin/Search-R1).
 
     POST {"queries": ["..."], "topk": 3, "return_scores": true}
     ->   {"result": [[{"document": {"contents": "..."}, "score": 1.5}, ...], ...]}      one list per query
 
-Anything else that comes back, or does not come back in time, is a `RetrieverError`: the caller marks the episodes that
-waited for it as failed, and training goes on.
+Any other answer, or a late one, is a `RetrieverError`: the caller marks the waiting episodes as failed, and training
+continues.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from urllib.request import ProxyHandler, Request, build_opener
 from stabilizer.core.text import spoken
 
 MAX_BYTES = 16 * 2**20
-"""Of one answer. What is larger is no list of passages, and would go into a context window."""
+"""Limit per answer. A larger answer is no list of passages, and would not fit a context window."""
 
 
 class RetrieverError(Exception):
-    """The retriever could not be asked, or gave no usable answer. The message names the address and the reason."""
+    """The retriever could not be reached or gave no usable answer. The message names the address and the reason."""
 
 
 class HttpRetriever:
-    """Asks `url` for all queries of a turn in one request; proxies of the environment are not used."""
+    """Sends all queries of a turn to `url` in one request; ignores proxies set in the environment."""
 
     def __init__(self, url: str, *, timeout_s: float):
         if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
@@ -47,7 +47,8 @@ class HttpRetriever:
             raise RetrieverError(f"{self.url}: {error or type(error).__name__}") from error
 
     def _read(self, request: Request) -> bytes:
-        """The body of the answer. The time limit is for all of it: a server that sends a byte now and then is slow."""
+        """The body of the answer. The time limit covers all of it, so a server that sends a byte now and then also
+        times out."""
         deadline = monotonic() + self.timeout_s
         chunks: list[bytes] = []
         size = 0
@@ -70,9 +71,9 @@ def _contents(answer: bytes, num_queries: int, topk: int) -> list[list[str]]:
     try:
         found = [[hit["document"]["contents"] for hit in hits][:topk] for hits in values["result"]]
     except (KeyError, TypeError, IndexError):
-        raise ValueError('the answer does not read {"result": [[{"document": {"contents": "..."}}]]}') from None
+        raise ValueError('the answer must have the form {"result": [[{"document": {"contents": "..."}}]]}') from None
     if len(found) != num_queries:
-        raise ValueError(f"{num_queries} queries, and {len(found)} lists of documents came back")
+        raise ValueError(f"{num_queries} queries were sent, but {len(found)} lists of documents came back")
     if not all(isinstance(contents, str) for hits in found for contents in hits):
         raise ValueError("the contents of a document are not text")
     return [[contents.encode(errors="replace").decode() for contents in hits] for hits in found]  # no half characters

@@ -1,4 +1,4 @@
-"""A faster path for Llama-like models of up to some hundred million parameters, behind the seam `Scorer`.
+"""A faster path for Llama-like models of up to a few hundred million parameters, behind the interface `Scorer`.
 
-With `fast: off` training uses plain `transformers` and imports nothing of this folder.
+With `fast: off`, training uses plain `transformers` and imports nothing from this folder.
 """

@@ -1,8 +1,8 @@
 """The forward pass of `Weights` in plain torch operations.
 
-`transformers` reads a prompt once for every completion. Here tokens lie flat, one row each, whatever sequence they
-belong to, and the completions of a group share one copy of their prompt. Tests prove the results equal to those of the
-model's own forward.
+`transformers` reads a prompt once for every completion. Here all tokens are rows of one flat tensor, and the
+completions of a group share one copy of their prompt. Tests verify that the results equal those of the model's own
+forward.
 
 Shape letters: N tokens, H hidden, A attention heads, K key/value heads, D head size, P prompts, L prompt length,
 B rows (completions), T completion length, S keys.
@@ -26,13 +26,13 @@ class Layout(NamedTuple):
     num_prompts: int
     prompt_length: int
     num_completion: int
-    """T; 0 where every completion is one token, which is predicted from its prompt."""
+    """T; 0 if every completion is one token, which is predicted from its prompt."""
     prompt_mask: Tensor | None
-    """Which tokens of a prompt each of its tokens reads; None: itself and all before it."""
+    """The tokens of a prompt that each of its tokens attends to; None: itself and all before it."""
     prompt_of_B: Tensor
     """The prompt of each completion."""
     completion_mask: Tensor
-    """Which tokens of its prompt, and then of itself, each token of a completion reads."""
+    """The tokens of its prompt, and then of itself, that each token of a completion attends to."""
 
 
 def layout(mask_PL: Tensor, prompt_of_B: Tensor, num_completion: int) -> Layout:
@@ -48,7 +48,8 @@ def layout(mask_PL: Tensor, prompt_of_B: Tensor, num_completion: int) -> Layout:
 
 
 def _causal(mask_PL: Tensor) -> Tensor:
-    """(P, 1, L, L): a token reads real tokens up to itself. Padding reads itself, because an empty row would be NaN."""
+    """(P, 1, L, L): a token attends to real tokens up to itself. Padding attends to itself, because an empty row would
+    be NaN."""
     length = mask_PL.shape[1]
     earlier = torch.ones(length, length, dtype=torch.bool, device=mask_PL.device).tril()
     itself = torch.eye(length, dtype=torch.bool, device=mask_PL.device)
@@ -73,14 +74,14 @@ def hidden_states(w: Weights, ids_N: Tensor, turns: Tensor, at: Layout) -> Tenso
 def completion_states(w: Weights, prompt_ids_BL: Tensor, prompt_mask_BL: Tensor, completion_ids_BT: Tensor) -> Tensor:
     """The hidden states from which each token of the completions is predicted, (B, T, H).
 
-    Neighbouring rows with the same prompt share one reading of it.
+    Neighbouring rows with the same prompt share one computation of it.
     """
     prompt_PL, prompt_of_B = torch.unique_consecutive(
         prompt_ids_BL.masked_fill(~prompt_mask_BL, -1), return_inverse=True, dim=0
     )
     mask_PL = prompt_PL >= 0
     prompts, length = mask_PL.shape
-    rows, later = completion_ids_BT.shape[0], completion_ids_BT.shape[1] - 1  # the last token predicts nothing here
+    rows, later = completion_ids_BT.shape[0], completion_ids_BT.shape[1] - 1  # the last token predicts nothing
     first_B = mask_PL.sum(1)[prompt_of_B]
     position_BT = first_B[:, None] + torch.arange(later, device=first_B.device)
     states_NH = hidden_states(
@@ -143,7 +144,7 @@ def turn(qkv: Tensor, turns: Tensor, count: int) -> None:
 
 
 def _read(w: Weights, qkv: Tensor, at: Layout) -> Tensor:
-    """What each token of prompts and completions reads from the tokens it may see, (N, A x D)."""
+    """The attention output of each token of prompts and completions, over the tokens it may attend to, (N, A x D)."""
     heads, num_prompt_tokens = [w.heads, 2 * w.kv_heads], at.num_prompts * at.prompt_length
     of_prompt = qkv[:num_prompt_tokens].unflatten(0, (at.num_prompts, at.prompt_length))
     query, new = of_prompt.split_with_sizes(heads, dim=2)

@@ -1,4 +1,4 @@
-"""Log-probabilities by the fast forward pass, where it can compute the model."""
+"""Log-probabilities by the fast forward pass, for the models it supports."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The weights of a Llama-like model (Llama, Mistral, Qwen2, Qwen3) as the few matrices that `forward` computes with.
 
-Weights are read from the model at every call, so nothing can go stale. `refusal` says what a model has that is not
-implemented here; such a model runs by its own code.
+Weights are read from the model at every call, so they cannot become stale. `refusal` names the features of a model that
+are not implemented here; such a model runs with its own code.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from torch import Tensor, nn
 from stabilizer.training.rollout.logprobs import PLAIN_MODELS, hooked
 
 ROPES = ("default", "linear", "llama3", "yarn")
-"""Rotary embeddings whose frequencies don't change with the length."""
+"""Rotary embeddings with frequencies that do not depend on the length."""
 
 LARGEST = 500_000_000
-"""Parameters above which a model is left to `transformers`: arithmetic is all its time then, and copies cost memory."""
+"""Parameters above which a model is left to `transformers`: arithmetic then takes nearly all the time, and copies cost
+memory."""
 
 
 class Linear(NamedTuple):
@@ -43,10 +44,10 @@ class Layer(NamedTuple):
 
 
 class Weights(NamedTuple):
-    """Everything the forward pass reads of a model.
+    """All weights of a model that the forward pass reads.
 
-    In queries and keys the two numbers that a rotary embedding turns as a pair are neighbours; in the model they are
-    half a head apart. Products of queries and keys are the same in either order.
+    In queries and keys, the two numbers that a rotary embedding rotates as a pair are neighbours here; in the model
+    they are half a head apart. Products of queries and keys are the same in either order.
     """
 
     embedding: Tensor
@@ -59,13 +60,13 @@ class Weights(NamedTuple):
     kv_heads: int
     head_dim: int
     eps: Tensor
-    """Added to mean squares before the square root. A tensor, because it is needed as one in every norm."""
+    """Added to mean squares before the square root. A tensor, because every norm needs it as one."""
     frequencies: Tensor
     rope_scale: float
 
 
 def refusal(model: nn.Module) -> str | None:
-    """What this model has that is not implemented here, in words; None when it can be computed here."""
+    """A feature of this model that is not implemented here, in words; None if the model is supported."""
     if type(model) not in PLAIN_MODELS:
         return f"architecture {type(model).__name__}"
     llama: Any = model
@@ -104,7 +105,7 @@ def _linears(model: Any) -> Iterator[nn.Module]:
 
 
 def read(model: Any) -> Weights:
-    """The present weights. Query, key and value, and gate and up, become one matrix each: fewer, larger products."""
+    """The current weights. Query, key and value become one matrix, and so do gate and up: fewer, larger products."""
     config, base = model.config, model.model
     dtype, device = base.embed_tokens.weight.dtype, base.embed_tokens.weight.device
     head_dim = base.layers[0].self_attn.head_dim
@@ -147,7 +148,7 @@ def read(model: Any) -> Weights:
 
 @functools.cache
 def _order(heads: int, kv_heads: int, head_dim: int) -> Tensor:
-    """Rows 0, 1, ..., D - 1 of every query and key head in the order 0, D/2, 1, D/2 + 1, ...; values as they are."""
+    """Rows 0, 1, ..., D - 1 of every query and key head in the order 0, D/2, 1, D/2 + 1, ...; values unchanged."""
     row = torch.arange((heads + 2 * kv_heads) * head_dim).view(-1, head_dim)
     row[: heads + kv_heads] = row[: heads + kv_heads].unflatten(1, (2, -1)).transpose(1, 2).flatten(1)
     return row.flatten()

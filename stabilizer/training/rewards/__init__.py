@@ -1,26 +1,27 @@
-"""What a completion is worth: built-in reward functions, and anybody's own.
+"""Reward functions: built-in ones, and the user's own.
 
-A reward is a function. The number of its parameter is the rule by which it is called, always by keyword:
+A reward is a function, called with keyword arguments. A singular or plural parameter decides between two forms:
 
     def reward(completion, answer): ...                       one sample in, one number out
     def reward(completions, answers, **columns): ...          the step's lists in, a list of numbers out
 
-Either may take `prompt`/`prompts` (the text the policy read), `answer`/`answers` (the data's answer column) and any
-other column of the data by its name (a list of values in the second form); it gets what it names, or everything when
-it takes `**columns`. Either may be `async def`: the samples of the first form then run concurrently. Further
-parameters with a default are options, set in the configuration. A number is the reward; `None` says that this function
-does not apply to this sample, which leaves it out of the weighted sum. Everything else (an exception, NaN, text, a list
-of another length, a hang, the end of the process) is a failure: the sample gets no reward at all and teaches nothing.
+Either form may take `prompt`/`prompts` (the text the policy read), `answer`/`answers` (the data's answer column) and
+any other column of the data by its name (a list of values in the second form). It gets the columns it names, or all of
+them if it takes `**columns`. Either form may be `async def`: the samples of the first form then run concurrently.
+Further parameters with a default are options, set in the configuration. A number is the reward; `None` means that this
+function does not apply to the sample, which leaves it out of the weighted sum. Everything else (an exception, NaN,
+text, a list of another length, a hang, the end of the process) is a failure: the sample gets no reward and teaches
+nothing.
 
     text.py      built-in: exact, numeric, regex, format, length, code_free
     boxed.py     built-in: boxed_math
-    config.py    what can be set, and how an entry of `reward.functions` is read
+    config.py    the settings, and how an entry of `reward.functions` is read
     worker.py    the process in which a function runs (standard library only)
     process.py   the trainer's end of that process: calls with a deadline, restarts
     runner.py    all functions on a step's completions: retries, weights, scores
 
-A new built-in is a function in `text.py` and a line in `BUILTIN`. An outside package offers one by an entry point of
-the group `stabilizer.rewards`.
+To add a built-in, write a function in `text.py` and a line in `BUILTIN`. Other packages provide reward functions by an
+entry point in the group `stabilizer.rewards`.
 """
 
 from __future__ import annotations
@@ -42,4 +43,4 @@ BUILTIN: dict[str, Callable[..., Any]] = {
 }
 
 ENTRY_POINTS = "stabilizer.rewards"
-"""The entry-point group by which installed packages offer reward functions."""
+"""The entry-point group through which installed packages provide reward functions."""

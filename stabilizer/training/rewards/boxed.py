@@ -1,4 +1,4 @@
-r"""Mathematics in `\boxed{…}`: through `math-verify` where it is installed, else by comparing what is written."""
+r"""Mathematics in `\boxed{…}`: compared by `math-verify` if it is installed, otherwise by spelling."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from stabilizer.training.rewards.text import last_number
 
 
 def boxed_math(completion: str, answer: Any) -> float | None:
-    r"""1 when the last `\boxed{…}` of the completion equals the answer; 0 when it does not, or there is none.
+    r"""1 if the last `\boxed{…}` of the completion equals the answer; 0 if it does not, or there is none.
 
-    The answer may be plain, LaTeX, or a whole solution with a box of its own. With `math-verify` (the extra `math`)
-    equal means mathematically equal: 1/2, 0.5 and \frac{2}{4} agree. Without it, spellings that differ in white space,
-    `$`, \dfrac, \left, \text and the like agree, and so do numbers and fractions of numbers.
+    The answer may be plain, LaTeX, or a whole solution with its own box. With `math-verify` (the extra `math`) equal
+    means mathematically equal: 1/2, 0.5 and \frac{2}{4} agree. Without it, spellings agree if they differ only in white
+    space, `$`, \dfrac, \left, \text and the like, or are the same number or fraction.
     """
     if answer is None:
         return None
@@ -46,7 +46,7 @@ def _equal(wanted: str, given: str) -> bool:
 
 
 def last_box(text: str) -> str | None:
-    r"""What stands in the last `\boxed{…}` or `\fbox{…}`, braces balanced; None without one that is closed."""
+    r"""The content of the last `\boxed{…}` or `\fbox{…}`, with balanced braces; None without a closed one."""
     start = max(text.rfind(r"\boxed{"), text.rfind(r"\fbox{"))
     if start < 0:
         return None
@@ -63,7 +63,7 @@ _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)  # an escaped brace is text
 
 
 def spelling(text: str) -> str:
-    """LaTeX without what does not change its meaning."""
+    """LaTeX without the parts that do not change its meaning."""
     for old, new in (("\\left", ""), ("\\right", ""), ("dfrac", "frac"), ("tfrac", "frac"), ("^\\circ", ""), ("$", "")):
         text = text.replace(old, new)
     text = re.sub(r"\\(?:text|mathrm|mbox|textbf)\{([^{}]*)\}", r"\1", text)
@@ -73,7 +73,7 @@ def spelling(text: str) -> str:
 
 
 def _number(text: str) -> float | None:
-    """The value of a text that is a number, or a fraction of two, and nothing else."""
+    """The value of a text that consists only of a number or of a fraction of two numbers."""
     text = re.sub(r"\\frac\{(\d+)\}\{(\d+)\}", r"\1/\2", text)
     if not re.fullmatch(r"[-+]?[\d.,]+(?:/\d+)?%?", text):
         return None

@@ -1,4 +1,4 @@
-"""What can be set about rewards, and how an entry of `reward.functions` is read."""
+"""The settings of rewards, and how an entry of `reward.functions` is read."""
 
 from __future__ import annotations
 
@@ -16,26 +16,28 @@ from stabilizer.training.rewards import BUILTIN, ENTRY_POINTS
 
 @dataclass(frozen=True, kw_only=True)
 class RewardConfig:
-    """What completions are paid, when a built-in task's own score is not it."""
+    """The reward of completions, instead of a built-in task's own score."""
 
     functions: list[str | dict[str, Any]] = field(default_factory=list)
     """Reward functions: `exact`, `numeric`, `regex`, `format`, `boxed_math`, `length`, `code_free`, `FILE.py:FUNCTION`,
     or an entry point's name; or a mapping with `use` (one of these), `name`, `weight` (1), `options`."""
     timeout_s: float = 30.0
-    """Seconds one function may take for a step's completions; tried one by one after that, they may take as long."""
+    """Seconds one function may take for a step's completions. Single retries after that may together take as long
+    again."""
     import_timeout_s: float = 120.0
-    """Seconds a function's file may take to import, a reward model's loading included."""
+    """Seconds that importing a function's file may take, including loading a reward model."""
     memory_gb: float = 0.0
-    """Address space of a function's process; 0 for no limit. A reward model on a GPU needs many times its size."""
+    """Address space of a function's process in GiB; 0 for no limit. A reward model on a GPU needs many times its
+    size."""
     solved_by: str = ""
-    """Name of the function that says whether a problem is solved; empty: the first one that applies to the sample."""
+    """Function that decides whether a problem is solved; empty: the first one that applies to the sample."""
     solved_at: float = 1.0
     """Value of that function from which a problem counts as solved, for accuracy and for groups that all fail."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RewardSpec:
-    """One function with its place in the sum. A file is kept as it was read: edits made later do not reach a run."""
+    """One function with its weight in the sum. A file's text is read once: later edits do not affect the run."""
 
     name: str
     use: str
@@ -45,7 +47,7 @@ class RewardSpec:
     function: str
 
     def load_request(self, memory_gb: float) -> dict[str, Any]:
-        """What the worker needs to load it."""
+        """The data the worker needs to load it."""
         try:
             source = None if self.file is None else self.file.read_text(encoding="utf-8")
         except UnicodeDecodeError as error:
@@ -60,12 +62,12 @@ class RewardSpec:
 
 
 def read_specs(config: RewardConfig) -> list[RewardSpec]:
-    """The entries of `reward.functions`; ValueError for what can't be meant."""
+    """The entries of `reward.functions`; ValueError for an invalid entry."""
     specs = [_spec(i, entry) for i, entry in enumerate(config.functions)]
     names = [spec.name for spec in specs]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice:
-        raise ValueError(f"reward.functions: two are named {twice!r}; give one of them another `name`")
+        raise ValueError(f"reward.functions: two are named {twice!r}; give one of them a different `name`")
     if config.solved_by and not names:
         raise ValueError(f"reward.solved_by = {config.solved_by!r}: must be empty without reward.functions")
     if config.solved_by and config.solved_by not in names:
@@ -80,7 +82,7 @@ def _spec(i: int, entry: str | dict[str, Any]) -> RewardSpec:
     unknown = next((key for key in entry if key not in keys), None)
     if unknown is not None:
         hint = nearest(str(unknown), keys)
-        why = f"nearest is {hint!r}" if hint else "what the function itself takes belongs under `options`"
+        why = f"nearest is {hint!r}" if hint else "put the function's own parameters under `options`"
         raise ValueError(f"{where}: no key {unknown!r}; {why} (there are {', '.join(keys)})")
     use, weight, options = entry.get("use"), entry.get("weight", 1.0), entry.get("options") or {}
     if not isinstance(use, str):
@@ -92,7 +94,7 @@ def _spec(i: int, entry: str | dict[str, Any]) -> RewardSpec:
     file, function = _found(where, use)
     name = str(entry.get("name") or function)
     if not name.replace("_", "").replace("-", "").isalnum():
-        raise ValueError(f"{where}: name = {name!r}: letters, digits, - and _ only, as it becomes part of a metric")
+        raise ValueError(f"{where}: name = {name!r}: use only letters, digits, - and _ (for the metric's name)")
     return RewardSpec(name=name, use=use, weight=float(weight), options=options, file=file, function=function)
 
 
@@ -101,10 +103,10 @@ def _found(where: str, use: str) -> tuple[Path | None, str]:
     if colon and path.endswith(".py"):
         file = expanded(path, f"{where}: {use}")
         if not file.is_file():
-            raise ValueError(f"{where}: {use}: there is no file {file.absolute()}")
+            raise ValueError(f"{where}: {use}: no such file: {file.absolute()}")
         return file.resolve(), function
     if use.endswith(".py"):
-        raise ValueError(f"{where}: {use}: which function of it? Write {use}:FUNCTION")
+        raise ValueError(f"{where}: {use}: no function is named; write {use}:FUNCTION")
     entries = {entry.name for entry in importlib.metadata.entry_points(group=ENTRY_POINTS)}
     if use in BUILTIN or use in entries:
         return None, use
@@ -112,5 +114,5 @@ def _found(where: str, use: str) -> tuple[Path | None, str]:
     hint = nearest(use, known)
     raise ValueError(
         f"{where}: no reward function {use!r}; {f'nearest is {hint!r}; ' if hint else ''}there are {', '.join(known)},"
-        " and your own as FILE.py:FUNCTION"
+        " or your own as FILE.py:FUNCTION"
     )

@@ -1,4 +1,4 @@
-"""The trainer's end of a worker process: start it, call it with a deadline, end it, start it anew."""
+"""The trainer's end of a worker process: start it, call it with a deadline, end it, start it again."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ from stabilizer.training.rewards import worker
 from stabilizer.training.rewards.worker import LENGTH
 
 SLOW_IMPORT_S = 5.0
-"""Seconds of importing after which the user is told what is waited for."""
+"""Seconds of importing after which a message tells the user why training waits."""
 MOST_BYTES = 1 << 32
-"""What no answer is as long as: something else came."""
+"""Larger than any answer: such a length means that something else was written."""
 LOG_BYTES = 1 << 20
-"""What a function printed is thrown away between calls when it is longer than this."""
+"""Output of a function above this size is deleted between calls."""
 
 
 class CallFailed(Exception):
-    """A call that brought no scores, and why."""
+    """A call that returned no scores, and why."""
 
     lost = False
-    """Whether it cost the process: it hung or died."""
+    """Whether the process was lost: it hung or died."""
     no_list = False
-    """Whether there were values, and not as many as samples."""
+    """Whether the function returned values, but not one per sample."""
 
 
 class ProcessLost(CallFailed):
-    """The process had to be ended, or ended by itself."""
+    """The process ended or had to be ended."""
 
     lost = True
 
 
 class RewardProcess:
-    """One function in a process of its own. It lives from call to call, and is replaced when it dies or hangs."""
+    """One function in a separate process. It is kept between calls, and replaced when it dies or hangs."""
 
     def __init__(self, load: dict[str, Any], import_timeout_s: float):
         self._load = load | {"path": list(sys.path)}
@@ -56,9 +56,9 @@ class RewardProcess:
         self._calls = 0
 
     def start(self) -> dict[str, Any]:
-        """Load the function unless that is done; returns what it wants. CallFailed when it can't be loaded."""
+        """Load the function unless that is done; returns the parameters it needs. CallFailed if it can't be loaded."""
         if self._process is None:
-            # A session of its own: Ctrl-C at the terminal is meant for the trainer, which then ends this one.
+            # A separate session: Ctrl-C at the terminal is meant for the trainer, which then ends this process.
             self._process = subprocess.Popen(  # noqa: S603
                 [sys.executable, "-P", worker.__file__],
                 stdin=subprocess.PIPE,
@@ -84,20 +84,20 @@ class RewardProcess:
 
     @property
     def _what(self) -> str:
-        """What is waited for while the function loads."""
+        """The operation that training waits for while the function loads."""
         return f"the import of {self._load['file'] or self._load['function']}"
 
     def _tell_slow_import(self) -> None:
-        """Say once what training waits for: until then the terminal shows nothing at all."""
+        """Print once what training waits for: until then the terminal shows nothing."""
         if not self._told:
             self._told = True
             limit = f"at most {spoken(self._import_timeout_s)} (reward.import_timeout_s)"
             print(f"waiting for {self._what}, {limit}", file=sys.stderr, flush=True)
 
     def score(self, lists: dict[str, list[Any]], timeout_s: float) -> list[tuple[float | None, str]]:
-        """(value, why not) of each sample; CallFailed when there are none for any."""
+        """(value, reason for no value) of each sample; CallFailed if there are no values at all."""
         self.start()
-        # CPU seconds of all threads together, far beyond what the deadline allows: for when nobody waits any more.
+        # CPU seconds of all threads together, far above the deadline: ends the process when no trainer waits any more.
         cpu_s = (timeout_s + 10) * (os.cpu_count() or 1)
         scores = self._exchange({"lists": lists, "cpu_s": cpu_s}, timeout_s)["scores"]
         return [(value, why) for value, why in scores]
@@ -123,7 +123,7 @@ class RewardProcess:
         try:
             body = pickle.dumps(request | {"id": self._calls})
         except RecursionError:
-            raise CallFailed("a column of the sample is nested too deeply to be handed over") from None
+            raise CallFailed("a column of the sample is nested too deeply to be passed on") from None
         try:
             self._log_start = self._trimmed_log()
             self._send(LENGTH.pack(len(body)) + body, deadline)
@@ -140,12 +140,12 @@ class RewardProcess:
             why = self._last_words()
             self.close()
             raise ProcessLost(why) from None
-        except (ValueError, TypeError, KeyError):  # it wrote there itself, or a copy of it does
+        except (ValueError, TypeError, KeyError):  # the function, or a copy of its process, wrote there
             self.close()
             raise ProcessLost(
-                "something else than its answer came back: does it fork, or write into open files?"
+                "the process sent something other than its answer: does it fork, or write into open files?"
             ) from None
-        except BaseException:  # interrupted half-way: the next answer would be that of this call
+        except BaseException:  # interrupted half-way: the next answer would belong to this call
             self.close()
             raise
         if "error" in answer:
@@ -178,7 +178,7 @@ class RewardProcess:
         return size
 
     def _last_words(self) -> str:
-        """How the process ended, and the last line it wrote about that."""
+        """How the process ended, and the last line it printed."""
         try:
             code = self._running.wait(1)
         except subprocess.TimeoutExpired:
@@ -207,7 +207,7 @@ def _wait(file: int, event: int, deadline: float) -> None:
 
 
 def _pipes(process: subprocess.Popen[bytes]) -> tuple[IO[bytes], IO[bytes]]:
-    """Its input and its output."""
+    """The pipes for its input and its output."""
     assert process.stdin is not None and process.stdout is not None
     return process.stdin, process.stdout
 

@@ -1,9 +1,9 @@
-"""All reward functions on a step's completions: side by side, with retries, weighed into one score a sample.
+"""Call all reward functions on a step's completions, in parallel and with retries, and sum them into one score per
+sample.
 
-When a call fails as a whole the samples are tried one by one, so that only those that bring the function down are
-lost. (A function that compares the samples of a step with one another sees only one of them then.) That search is
-bounded: it may take as long again as the call, and gives up after `MAX_LOST` hangs or crashes. What is left then has
-failed too, and says so.
+When a call fails as a whole, the samples are retried one by one, so that only those that break the function are lost.
+(A function that compares the samples of a step then sees only one of them.) These retries are limited: they may take as
+long as the call did, and end after `MAX_LOST` hangs or crashes. The remaining samples are then reported as failed.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from stabilizer.training.rewards.worker import BATCH, LARGEST, SAMPLE
 from stabilizer.training.tasks import Problem, Score
 
 MAX_LOST = 8
-"""Hangs or crashes in one step after which the samples left are given up: each costs a new process."""
+"""Hangs or crashes in one step after which the remaining samples are given up: each costs a new process."""
 STRIDE = 8
-"""One-by-one tries visit every 8th sample first, so that a bad prompt's whole group does not use up all of them."""
+"""Retries visit every 8th sample first, so that the group of one bad prompt does not use up all of them."""
 MAX_REASONS = 100
-"""Distinct reasons of failure that are counted apart."""
+"""Distinct failure reasons that are counted separately."""
 
 Outcome = tuple[float | None, str]
-"""(value, why there is none). No value and no reason: the function does not apply."""
+"""(value, reason for no value). No value and no reason: the function does not apply."""
 
 
 class RewardRunner:
-    """The functions of a configuration, each in a process of its own, started and checked here."""
+    """The functions of a configuration, each started and checked in a separate process."""
 
     def __init__(self, config: RewardConfig, columns: Collection[str]):
         self.config = config
         self.specs = read_specs(config)
         self._summed = [spec.weight for spec in self.specs] != [1]
         self.failures: Counter[str] = Counter()
-        """Samples lost so far, by function and reason; and how often a function was asked again, and why."""
+        """Samples lost so far, by function and reason; and the number of retries, by reason."""
         self.notes: list[str] = []
         self._processes = [
             RewardProcess(spec.load_request(config.memory_gb), config.import_timeout_s) for spec in self.specs
@@ -49,15 +49,13 @@ class RewardRunner:
         self._threads = ThreadPoolExecutor(len(self.specs), thread_name_prefix="reward")
         try:
             abouts = list(self._threads.map(_start, self.specs, self._processes))
-        except BaseException:  # Ctrl-C, or one that can't be used: the program must not wait for the other imports
+        except BaseException:  # Ctrl-C, or an unusable function: do not wait for the other imports
             for process in self._processes:
                 process.kill()
             raise
         self._columns = [_columns(spec, about, columns) for spec, about in zip(self.specs, abouts, strict=True)]
         if any(spec.use == "boxed_math" for spec in self.specs) and not has_math_verify():
-            self.notes.append(
-                "boxed_math compares what is written, not what it means: for that, pip install math-verify"
-            )
+            self.notes.append("boxed_math compares spelling, not mathematical value: for that, pip install math-verify")
 
     def __call__(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[Score]:
         """The scores of a step's completions, in order."""
@@ -84,7 +82,8 @@ class RewardRunner:
             process.close()
 
     def _score(self, sample: Sequence[Outcome]) -> Score:
-        """The weighted sum of what applies. One failed function fails the sample: the rest is no comparable sum."""
+        """The weighted sum of the functions that apply. One failed function fails the sample, because a partial sum is
+        not comparable."""
         components: dict[str, float] = {}
         total, solved, failed = 0.0, None, ""
         for spec, (value, why) in zip(self.specs, sample, strict=True):
@@ -112,7 +111,8 @@ class RewardRunner:
         self.failures[reason if known else "other reasons"] += 1
 
     def _outcomes(self, process: RewardProcess, lists: Mapping[str, list[Any]]) -> tuple[list[Outcome], str]:
-        """What it says of each sample, and why it had to be asked for them one by one where no sample shows that."""
+        """The function's value for each sample, and why it was called for single samples if no sample shows the
+        reason."""
         count = len(lists["completions"])
         try:
             return process.score(dict(lists), self.config.timeout_s), ""
@@ -122,7 +122,7 @@ class RewardRunner:
             outcomes = self._one_by_one(process, lists, count)
             if any(why for _, why in outcomes):
                 return outcomes, ""
-            if error.no_list:  # no sample makes it do so: it never tells whose its values are
+            if error.no_list:  # not caused by a sample: values can never be assigned to samples
                 return [(None, str(error))] * count, ""
             return outcomes, str(error)
 
@@ -133,7 +133,7 @@ class RewardRunner:
         for i in (i for first in range(STRIDE) for i in range(first, count, STRIDE)):
             left = deadline - monotonic()
             if lost >= MAX_LOST or left <= 0:
-                why = f"{lost} others brought it down" if lost >= MAX_LOST else "out of time after the call had failed"
+                why = f"{lost} others crashed it" if lost >= MAX_LOST else "no time left after the call failed"
                 outcomes[i] = (None, f"not tried: {why}")
                 continue
             try:
@@ -153,7 +153,7 @@ def _start(spec: RewardSpec, process: RewardProcess) -> dict[str, Any]:
 
 
 def _columns(spec: RewardSpec, about: Mapping[str, Any], columns: Collection[str]) -> list[str]:
-    """Columns of the data this function gets."""
+    """Columns of the data that this function gets."""
     absent = next((name for name in about["needed"] if name not in columns), None)
     if absent is not None:
         hint = nearest(absent, columns)

@@ -1,8 +1,8 @@
-"""A task whose completions are paid by reward functions instead of its own score.
+"""A task whose completions are rewarded by reward functions instead of its own score.
 
-Where the policy may search, a completion is a whole episode, retrieved text included. Functions are given the answer
-alone (what stands between `<answer>` tags, empty when there is none), so that no document is paid in its place; those
-that name the column `episode` get everything.
+Where the policy may search, a completion is a whole episode, including retrieved text. Functions get only the answer
+(the text between `<answer>` tags, or an empty one), so that retrieved text is never rewarded as the answer. Functions
+that name the column `episode` get the whole episode.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ EPISODE = "episode"
 
 
 class RewardedTask(Task):
-    """The problems of one task, paid by functions. What a completion is worth is all that differs."""
+    """The problems of a task, rewarded by functions. Only the scores differ from those of the task."""
 
     def __init__(self, problems: Task, config: RewardConfig, environment: Environment | None):
         self._problems = problems
         self._environment = environment
         if environment and EPISODE in problems.columns:
             raise ValueError(
-                f"the data's column {EPISODE!r} has the name under which reward functions get what the policy wrote"
-                " and read: call the column something else"
+                f"the data has a column {EPISODE!r}, the name under which reward functions get the text that the policy"
+                " wrote and read: rename the column"
             )
         self._runner = RewardRunner(config, (*problems.columns, EPISODE) if environment else problems.columns)
         self.name = problems.name
         self.size = problems.size
         self.columns = problems.columns
-        self.failures = self._runner.failures  # counts on while the run goes
+        self.failures = self._runner.failures  # keeps counting during the run
         self.notes = (*problems.notes, *self._runner.notes)
 
     def problem(self, index: int) -> Problem:

@@ -1,6 +1,6 @@
-"""Rewards that compare and look at text. All take time proportional to the text, whatever is in it.
+"""Rewards that compare or inspect text. All take time proportional to the length of the text.
 
-The exception is `regex`, whose cost is the pattern's: the deadline of the process it runs in bounds that one.
+The exception is `regex`, whose time depends on the pattern; the deadline of its process limits it.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ def exact(
     ignore_punctuation: bool = False,
     within: str = "",
 ) -> float | None:
-    """1 when the completion is the answer, or one of them where the answer is a list; 0 otherwise.
+    """1 if the completion is the answer, or one of the answers if there is a list; 0 otherwise.
 
-    Unicode is compared in composed form. `ignore_space` counts any run of white space as one blank. `within` names a
-    tag: only what stands in its last block `<tag>…</tag>` is compared, and a completion without one gets 0.
+    Unicode is compared in composed form. `ignore_space` treats any run of white space as one blank. `within` names a
+    tag: only the content of its last block `<tag>…</tag>` is compared, and a completion without one gets 0.
     """
     given = inside(completion, within)
     if answer is None or given is None:
@@ -50,11 +50,11 @@ _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 def numeric(
     completion: str, answer: Any, *, tolerance: float = 0.0, relative: float = 1e-6, within: str = ""
 ) -> float | None:
-    """1 when the last number of the completion is the last number of the answer; 0 otherwise, or without a number.
+    """1 if the last number of the completion equals the last number of the answer; 0 otherwise, or without a number.
 
-    Numbers may have a sign, thousands separated by commas, a decimal point, an exponent, be a fraction (3/4) or a
-    percentage. They agree within `tolerance`, or within `relative` of the answer's size. Where only one side has a
-    percent sign, 50% agrees with both 50 and 0.5. `within` names a tag, as for `exact`.
+    Numbers may have a sign, thousands separated by commas, a decimal point or an exponent, or be a fraction (3/4) or a
+    percentage. They agree within `tolerance`, or within `relative` times the answer's size. If only one side has a
+    percent sign, 50% agrees with both 50 and 0.5. `within` names a tag, as in `exact`.
     """
     if answer is None:
         return None
@@ -73,16 +73,16 @@ def numeric(
 
 
 def regex(completion: str, *, pattern: str, full: bool = False, ignore_case: bool = False) -> float:
-    """1 when the pattern is found in the completion, or with `full` is all of it; `.` matches a newline."""
+    """1 if the pattern is found in the completion, or with `full` if it matches all of it; `.` matches a newline."""
     flags = re.DOTALL | (re.IGNORECASE if ignore_case else 0)
     search = re.fullmatch if full else re.search
     return float(search(pattern, completion, flags) is not None)
 
 
 def format_tags(completion: str, *, tags: Sequence[str] = ("think", "answer")) -> float:
-    """1 when the completion is exactly these blocks in this order, each once: `<think>…</think><answer>…</answer>`.
+    """1 if the completion is exactly these blocks in this order, each once: `<think>…</think><answer>…</answer>`.
 
-    Around and between the blocks only white space may stand, and no block may be empty or hold one of the tags.
+    Only white space may surround the blocks, and no block may be empty or contain one of the tags.
     """
     rest = completion
     for tag in tags:
@@ -97,9 +97,9 @@ def format_tags(completion: str, *, tags: Sequence[str] = ("think", "answer")) -
 
 
 def length(completion: str, *, target: int, unit: str = "characters") -> float:
-    """1 at the target length, falling in a straight line to 0 at nothing and at twice the target.
+    """1 at the target length, falling linearly to 0 at length 0 and at twice the target.
 
-    `unit` is characters or words. (A penalty for running into the limit of tokens belongs to the trainer.)
+    `unit` is characters or words. (The trainer itself has a penalty for running into the token limit.)
     """
     if unit not in ("characters", "words"):
         raise ValueError(f"unit = {unit!r}: must be characters or words")
@@ -108,7 +108,7 @@ def length(completion: str, *, target: int, unit: str = "characters") -> float:
 
 
 def code_free(completion: str) -> float:
-    """1 when the completion answers in prose; 0 when it holds a fenced block, or a line that begins as code does."""
+    """1 if the completion is prose; 0 if it contains a fenced block, or a line that begins like code."""
     return float(_CODE.search(completion) is None)
 
 
@@ -123,7 +123,7 @@ _CODE = re.compile(
 
 
 def inside(text: str, tag: str) -> str | None:
-    """What stands in the last block `<tag>…</tag>`; all of the text when no tag is asked for, None without a block."""
+    """The content of the last block `<tag>…</tag>`; all of the text without a tag, None without a block."""
     if not tag:
         return text
     end = text.rfind(f"</{tag}>")
@@ -156,7 +156,7 @@ _NUMBER = re.compile(
 
 
 def last_number(text: str) -> Number | None:
-    """The last number that is written in a text."""
+    """The last number in a text."""
     found = deque(_NUMBER.finditer(text.replace("\N{MINUS SIGN}", "-")), maxlen=1)
     if not found:
         return None

@@ -1,9 +1,9 @@
-"""The process in which one reward function runs, so that nothing it does can take training down.
+"""The process of one reward function. A crash or hang in it cannot stop training.
 
-It is started by its path and needs the standard library alone; torch is imported only if the function does so. The
-trainer's end is `process.py`. Requests come as pickles and answers go as JSON over the pipes that were standard input
-and output; before any foreign code runs these are replaced, so that it can neither read the terminal nor write into
-the answers. What it prints goes where standard error goes: a file that the trainer quotes when the process dies.
+It is started by its path and needs only the standard library; torch is imported only if the function imports it. The
+trainer's end is `process.py`. Requests are pickles and answers are JSON, over the pipes that were standard input and
+output. These are replaced before any foreign code runs, so that it can neither read the terminal nor write into the
+answers. Its output goes to standard error: a file that the trainer quotes when the process dies.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from collections.abc import Callable, Sequence
 from typing import Any, BinaryIO
 
 LENGTH = struct.Struct("<Q")
-"""What stands before every message: its length in bytes."""
+"""Prefix of every message: its length in bytes."""
 
 LARGEST = 1e15
-"""Size of a reward beyond which its square no longer fits the trainer's arithmetic: that is a fault, and no score."""
+"""A reward beyond this size is a fault, not a score: its square no longer fits the trainer's arithmetic."""
 
 BATCH = {"prompts", "completions", "answers"}
 SAMPLE = {"prompt", "completion", "answer"}
 
 
 class Reward:
-    """A loaded function, called by the rule in `stabilizer.training.rewards`."""
+    """A loaded function, called according to the rule in `stabilizer.training.rewards`."""
 
     def __init__(self, function: Callable[..., Any], options: dict[str, Any]):
         parameters = inspect.signature(function).parameters
@@ -55,17 +55,17 @@ class Reward:
         given = BATCH if self.batched else SAMPLE
         taken = [name for name in options if name in given]
         if taken:
-            raise ValueError(f"{taken[0]!r} is not an option: it comes with the sample")
+            raise ValueError(f"{taken[0]!r} is not an option: each sample provides it")
         self.names = [name for name in named if name not in options]
         self.columns = [name for name in self.names if name not in given]
-        """Parameters that are columns of the data, or options left at their default."""
+        """Parameters that are columns of the data, or options with their default."""
         self.needed = [name for name in self.columns if named[name].default is inspect.Parameter.empty]
         self.function = function
         self.options = options
         self.asynchronous = inspect.iscoroutinefunction(function)
 
     def score(self, lists: dict[str, list[Any]], runner: asyncio.Runner) -> list[tuple[float | None, str]]:
-        """(value, why not) of each sample. Raises what a function of the second form raises."""
+        """(value, reason for no value) of each sample. Passes on exceptions of a function of the second form."""
         count = len(lists["completions"])
         if self.batched:
             result = self.function(**self._named(lists), **self.options)
@@ -95,7 +95,7 @@ class Reward:
 
 
 class NoList(TypeError):
-    """A function of lists gave no list of that length: none of what it says can be told whose it is."""
+    """A function of lists returned no list of that length, so no value can be assigned to a sample."""
 
 
 async def _awaited(result: Any) -> Any:
@@ -121,17 +121,17 @@ def _checked(value: Any) -> tuple[float | None, str]:
         number = float(value)
     except Exception as error:
         return None, described(error)
-    return (number, "") if abs(number) <= LARGEST else (None, f"it returned {number:g}")  # nor is NaN
+    return (number, "") if abs(number) <= LARGEST else (None, f"it returned {number:g}")  # NaN fails too
 
 
 def described(error: BaseException) -> str:
-    """An error in one line, with the place in the function's own code where it came up."""
+    """An error in one line, with its place in the function's own code."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if frame.filename != __file__]
     place = f" ({os.path.basename(own[-1].filename)} line {own[-1].lineno})" if own else ""
     try:
         text = " ".join(str(error).split())
-    except Exception:  # an error of somebody's own whose text can't be made: its type and place still say where to look
+    except Exception:  # a user's error whose text fails: its type and place remain useful
         text = ""
     return f"{type(error).__name__}{': ' if text else ''}{text[:300]}{place}"
 
@@ -140,7 +140,7 @@ def described(error: BaseException) -> str:
 
 
 def load(request: dict[str, Any]) -> Any:
-    """The function a request names: of a file (its text comes along), built in, or an entry point."""
+    """The function of a request: from a file (with its text), built in, or an entry point."""
     sys.path[:] = request["path"]
     name = request["function"]
     if request["source"] is not None:
@@ -149,11 +149,11 @@ def load(request: dict[str, Any]) -> Any:
         module = types.ModuleType(os.path.splitext(os.path.basename(file))[0])
         module.__file__ = file
         sys.modules.setdefault(module.__name__, module)
-        exec(compile(request["source"], file, "exec"), module.__dict__)  # noqa: S102 (this is what it is for)
+        exec(compile(request["source"], file, "exec"), module.__dict__)  # noqa: S102 (the user's code)
         found = getattr(module, name, None)
         if not callable(found):
             there = [key for key, value in vars(module).items() if inspect.isfunction(value) and key[0] != "_"]
-            raise ValueError(f"there is no function {name!r} in it; there are {', '.join(there) or 'none'}")
+            raise ValueError(f"the file has no function {name!r}; it has {', '.join(there) or 'none'}")
         return found
     rewards = importlib.import_module("stabilizer.training.rewards")
     if name in rewards.BUILTIN:
@@ -166,7 +166,7 @@ def load(request: dict[str, Any]) -> Any:
 
 
 def main() -> None:
-    """Load one function, then answer requests until the trainer hangs up."""
+    """Load one function, then answer requests until the trainer closes the connection."""
     requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     nowhere = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nowhere, 0)
@@ -183,16 +183,16 @@ def main() -> None:
                 about = ("batched", "rest", "columns", "needed")
                 answer["about"] = {name: getattr(reward, name) for name in about}
             else:
-                # Should the trainer be gone while the function spins where no thread gets a turn, the kernel ends it.
+                # If the trainer is gone while the function blocks every thread, the kernel ends the process.
                 signal.setitimer(signal.ITIMER_PROF, request["cpu_s"])
                 answer["scores"] = reward.score(request["lists"], runner)
-        except BaseException as error:  # SystemExit too: a function must not be able to stop anything
+        except BaseException as error:  # SystemExit too: a function must not be able to end the process
             answer |= {
                 "error": str(error) if isinstance(error, NoList) else described(error),
                 "no_list": isinstance(error, NoList),
             }
             code = _exit_code(error)
-        if os.getpid() != own:  # a copy of this process that the function made and let go: it answers nobody
+        if os.getpid() != own:  # a forked copy of this process that the function left running: it must not answer
             os._exit(code)
         signal.setitimer(signal.ITIMER_PROF, 0)
         _write(answers, answer)
@@ -207,7 +207,7 @@ def _read(stream: BinaryIO) -> Any:
 
 
 def _exit_code(error: BaseException) -> int:
-    """What a process ends with that lets go of this, as Python would have it."""
+    """Exit status after an exception, the same as Python's own."""
     code = error.code if isinstance(error, SystemExit) else 1
     if code is None:
         return 0
@@ -215,7 +215,7 @@ def _exit_code(error: BaseException) -> int:
 
 
 def _write(stream: BinaryIO, message: dict[str, Any]) -> None:
-    with contextlib.suppress(Exception):  # a function may have closed it, or put something else in its place
+    with contextlib.suppress(Exception):  # the function may have closed or replaced it
         sys.stdout.flush()
     body = json.dumps(message).encode()
     stream.write(LENGTH.pack(len(body)) + body)
@@ -223,7 +223,7 @@ def _write(stream: BinaryIO, message: dict[str, Any]) -> None:
 
 
 def _limit(memory_gb: float) -> None:
-    """Where memory runs out the kernel should take this process and not the trainer."""
+    """If memory runs out, the kernel should end this process and not the trainer."""
     try:
         with open("/proc/self/oom_score_adj", "w") as file:
             file.write("1000")

@@ -1,1 +1,2 @@
-"""Generation: `Engine.generate(prompts, sampling) -> Rollouts`, and the learner's own log-probabilities of them."""
+"""Generation: `Engine.generate(prompts, sampling) -> Rollouts`, and the learner's own log-probabilities of the
+result."""

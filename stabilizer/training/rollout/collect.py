@@ -1,4 +1,4 @@
-"""From prompts to scored episodes: what a step learns from, and what held-out problems are answered with."""
+"""From prompts to scored episodes, for the training steps and for validation on held-out problems."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ from stabilizer.training.tasks import Problem, Score, Task
 
 
 class Episodes(NamedTuple):
-    """What a step has to learn from: a problem, a completion, its score, and its outcome if it was played, per row."""
+    """The data a step can learn from, per row: a problem, a completion, its score, and its outcome in an
+    environment."""
 
     problems: list[Problem]
     rollouts: Rollouts
@@ -34,7 +35,7 @@ class Episodes(NamedTuple):
     prompts_drawn: int
 
     def samples(self, step: int, groups: int, advantages: Callable[[int], list[float]]) -> list[Sample]:
-        """The first groups as people want to read them."""
+        """The first groups in readable form."""
         rollouts, size = self.rollouts, self.rollouts.group_size
         count = min(groups * size, len(self.scores))
         advantage = advantages(count)
@@ -57,7 +58,7 @@ class Episodes(NamedTuple):
 
 
 def with_tokens(samples: list[Sample], rollouts: Rollouts, tokenizer: PreTrainedTokenizerBase) -> list[Sample]:
-    """The same samples with each token they are made of and how likely it was."""
+    """The same samples with each of their tokens and its log-probability."""
     told = []
     for row, sample in enumerate(samples):
         span = int(rollouts.span_B[row])
@@ -70,7 +71,7 @@ def with_tokens(samples: list[Sample], rollouts: Rollouts, tokenizer: PreTrained
 
 
 class Collector:
-    """Has prompts answered and the answers scored; with an environment, by episodes of several turns."""
+    """Generates answers to prompts and scores them; with an environment, in episodes of several turns."""
 
     def __init__(
         self,
@@ -92,9 +93,9 @@ class Collector:
     def episodes(
         self, knobs: Knobs, problems: Callable[[int, int], list[Problem]], seed: Callable[[str], int]
     ) -> Episodes:
-        """Those of one step; with `resample`, of fresh prompts until enough groups can teach something.
+        """Episodes of one step; with `resample`, from fresh prompts until enough groups can teach something.
 
-        `problems(count, offset)` gives the prompts that come next, `seed(purpose)` the step's random numbers.
+        `problems(count, offset)` returns the next prompts, `seed(purpose)` the step's random numbers.
         """
         again = knobs.filter_groups == "resample" and knobs.group_size > 1
         draws = self._config.policy.resample_batches if again else 1
@@ -119,7 +120,7 @@ class Collector:
         )
 
     def solved(self, problems: list[Problem], sampling: Sampling) -> Tensor:
-        """1 or 0 for each answer, those to one problem next to each other; NaN where nobody could judge."""
+        """1 or 0 for each answer, those to one problem next to each other; NaN for an answer without a score."""
         scores = self._answered(problems, sampling).scores
         solved = [math.nan if score.failed else float(score.solved) for score in scores]
         return torch.tensor(solved, dtype=torch.float64)
@@ -138,7 +139,7 @@ class Collector:
         problems = [problem for problem in problems for _ in range(sampling.group_size)]
         scores = self._task.score_all(problems, rollouts.texts)
         for row, outcome in enumerate(outcomes):
-            if outcome.failed:  # what the environment could not answer, nobody can judge
+            if outcome.failed:  # without the environment's answer there is no score
                 self.outages[outcome.failed] += 1
                 none = dict.fromkeys(scores[row].components, math.nan)
                 scores[row] = replace(
@@ -148,7 +149,7 @@ class Collector:
 
 
 def _with_signal(parts: list[Episodes], group_size: int) -> int:
-    """Groups whose rewards, where there are any, differ by more than next to nothing."""
+    """Groups whose rewards, if there are any, differ by more than rounding."""
     scores = [score for part in parts for score in part.scores]
     reward_GN = torch.tensor([score.reward for score in scores], dtype=torch.float64).view(-1, group_size)
     valid_GN = torch.tensor([not score.failed for score in scores]).view(-1, group_size)

@@ -1,7 +1,7 @@
-"""Generation as one interface: prompts and how to sample in, completions with their log-probabilities out.
+"""The interface of generation engines: prompts and sampling parameters in, completions with log-probabilities out.
 
-An engine may share the learner's weights (the built-in sampler) or hold a copy of its own (vLLM). `sync` is called
-after every change of the weights: an engine with a copy takes the new ones over then, and says how well that went.
+An engine may share the learner's weights (the built-in sampler) or hold its own copy (vLLM). `sync` is called after
+every change of the weights: an engine with a copy then loads the new ones and returns metrics of the transfer.
 """
 
 from __future__ import annotations
@@ -13,32 +13,32 @@ from stabilizer.training.rollout.rollouts import Rollouts
 
 
 class Sampling(NamedTuple):
-    """How to sample. The same values and weights give the same completions from an engine that promises it."""
+    """Sampling parameters. An engine that promises it returns the same completions for the same values and weights."""
 
     group_size: int
     """Completions per prompt."""
     temperature: float
-    """0 is greedy; log-probabilities are then those at 1."""
+    """0 is greedy; log-probabilities are then those at temperature 1."""
     max_completion: int
-    """Tokens after which a completion is cut, its end token included."""
+    """Maximum completion length in tokens, including the end token."""
     seed: int = 0
-    """Of everything random in this call."""
+    """Seed of all random numbers in this call."""
     stop_ids: tuple[int, ...] = ()
-    """Tokens that end a completion besides the model's own."""
+    """Tokens that end a completion, in addition to the model's own."""
 
 
 class Engine(Protocol):
-    """What the loop needs of a generation engine."""
+    """The interface that the loop needs from a generation engine."""
 
     @property
     def max_length(self) -> int | None:
-        """Tokens of prompt and completion together, beyond which one is cut; None where nothing limits them."""
+        """Largest total of prompt and completion tokens, where completions are cut; None without a limit."""
 
     def generate(self, prompts: Sequence[Sequence[int]], sampling: Sampling) -> Rollouts:
         """`sampling.group_size` completions of each prompt (token ids), those of one prompt next to each other."""
 
     def sync(self) -> dict[str, float]:
-        """Take over the policy's present weights; returns metrics of the transfer, if there was one."""
+        """Load the policy's current weights; returns metrics of the transfer, if there was one."""
 
     def close(self) -> None:
-        """Release what the engine holds."""
+        """Release the resources of the engine."""

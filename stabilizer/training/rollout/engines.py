@@ -1,4 +1,4 @@
-"""The engine and the scorer of a configuration. What one of them needs is imported only when it is chosen."""
+"""The engine and the scorer of a configuration. Their dependencies are imported only when they are chosen."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from stabilizer.training.rollout.sampler import Sampler
 from stabilizer.training.settings import RolloutConfig, TrainConfig
 
 EXACT, COARSE = 1e-3, 0.2
-"""Nats a token by which two right implementations may differ: both in float32, or either in a short precision.
+"""Nats per token by which two correct implementations may differ: both in float32, or either in a shorter precision.
 
-Measured on the built-in models: 1e-6 and 0.01-0.03. A head left at its old values differs by half a nat and more.
+Measured on the built-in models: 1e-6 and 0.01-0.03. A head that keeps its old values differs by half a nat or more.
 """
 
 
 def build_scorer(config: TrainConfig) -> Scorer:
-    """What computes log-probabilities and values of completions."""
+    """Computes log-probabilities and values of completions."""
     if config.fast == "off":
         return Scorer()
     from stabilizer.training.fast.scorer import FastScorer
@@ -29,7 +29,7 @@ def build_scorer(config: TrainConfig) -> Scorer:
 
 
 def build_engine(config: RolloutConfig, policy: Policy) -> Engine:
-    """The engine `rollout.engine` names, holding the policy's present weights; ValueError says why it can't be had."""
+    """The engine that `rollout.engine` names, with the policy's current weights; ValueError if it is unavailable."""
     if config.engine == "builtin":
         return Sampler(policy)
     from stabilizer.training.rollout.synced import SyncedEngine

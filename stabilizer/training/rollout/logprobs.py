@@ -1,4 +1,4 @@
-"""Log-probabilities and entropy of given completions: the learner's counterpart of what the sampler reported.
+"""Log-probabilities and entropy of given completions: the learner's counterpart of the sampler's values.
 
 Shape letters: B rows, L prompt positions, T completion positions, N tokens, H hidden, V vocabulary.
 """
@@ -27,11 +27,11 @@ class TokenStats(NamedTuple):
     logp_BT: Tensor
     entropy_BT: Tensor
     hidden_BTH: Tensor | None
-    """The last hidden state from which each token was predicted, for a value head; None unless asked for."""
+    """The last hidden state from which each token was predicted, for a value head; None unless requested."""
 
 
 class Scorer:
-    """Computes given completions with a model of `transformers`, in its own code."""
+    """Scores given completions with a model of `transformers`, using the model's own code."""
 
     def logps(
         self,
@@ -46,8 +46,8 @@ class Scorer:
         """Log-probabilities and entropies of the completions, both at the sampling temperature.
 
         At another temperature the ratio to the sampler's log-probabilities would not be 1 on fresh rollouts. The
-        entropy has a gradient only with `entropy_grad`. The last product is computed at least in `head_dtype` where
-        the model `has_plain_head`; None leaves it to the model, or to autocast.
+        entropy has a gradient only with `entropy_grad`. The last product is computed at least in `head_dtype` if the
+        model `has_plain_head`; None leaves the precision to the model, or to autocast.
         """
         if not (type(model) in PLAIN_MODELS and not hooked(model) and has_plain_head(model)):
             with _head_in(model, head_dtype):
@@ -82,18 +82,18 @@ def _head_dtype(weight: Tensor, wanted: torch.dtype | None) -> torch.dtype:
 
 
 def _spread(value_N: Tensor, mask_BT: Tensor) -> Tensor:
-    """Values of the tokens under the mask back in their places, 0 elsewhere."""
+    """Values of the tokens under the mask, put back in their places; 0 elsewhere."""
     return torch.zeros_like(mask_BT, dtype=value_N.dtype).masked_scatter(mask_BT, value_N)
 
 
 class _Rows(NamedTuple):
-    """Prompts and completions as a model of `transformers` is called with them."""
+    """Prompts and completions as inputs of a model of `transformers`."""
 
     inputs: dict[str, Tensor | None]
     target_BT: Tensor
-    """What the last outputs predict."""
+    """The tokens that the last outputs predict."""
     place_BT: Tensor | None
-    """Where among these each completion has its tokens; None: where they are."""
+    """The positions of each completion's tokens among these; None: unchanged."""
 
     def in_place(self, value: Tensor) -> Tensor:
         """The outputs that predict completions, (B, T) or (B, T, H)."""
@@ -105,8 +105,8 @@ class _Rows(NamedTuple):
 
 
 def _rows(rollouts: Rollouts) -> _Rows:
-    """Where prompts differ in length, rows end together: the block is then as wide as the longest row, where the
-    longest prompt and the longest completion beside it could be more than the model has positions for."""
+    """If prompts differ in length, rows are aligned at their ends. The block is then as wide as the longest row. The
+    longest prompt next to the longest completion could exceed the model's positions."""
     ids = torch.cat([rollouts.prompt_ids_BP, rollouts.completion_ids_BT], dim=1)
     if not rollouts.padded:
         inputs = {"input_ids": ids[:, :-1], "attention_mask": None, "position_ids": None}
@@ -123,21 +123,21 @@ def _rows(rollouts: Rollouts) -> _Rows:
 
 
 def hooked(module: nn.Module) -> bool:
-    """Whether calling this module does more, or other things, than its class says."""
+    """Whether calling this module does more than its class defines, or something else."""
     own = vars(module)
     return bool(own["_forward_hooks"] or own["_forward_pre_hooks"] or "forward" in own)
 
 
 def has_plain_head(model: PreTrainedModel) -> bool:
-    """Whether the last layer is a plain linear one, without adapter or hook: its product can then be computed in
-    another precision, whatever the model does with it afterwards."""
+    """Whether the last layer is a plain linear one, without adapter or hook. Its product can then be computed in
+    another precision, whatever the model does with the result."""
     head = model.get_output_embeddings()
     return type(head) is nn.Linear and not hooked(head)
 
 
 @contextlib.contextmanager
 def _head_in(model: PreTrainedModel, wanted: torch.dtype | None) -> Iterator[None]:
-    """Have a model compute its last linear layer at least in this precision; gradients go to the weights it has."""
+    """Make a model compute its last linear layer at least in this precision; gradients reach the layer's weights."""
     if wanted is None or not has_plain_head(model):
         yield
         return
@@ -158,7 +158,7 @@ def _head_in(model: PreTrainedModel, wanted: torch.dtype | None) -> Iterator[Non
 def _stats_of_own_logits(
     model: PreTrainedModel, rollouts: Rollouts, temperature: float, *, entropy_grad: bool, hidden: bool
 ) -> TokenStats:
-    """From the logits that the model returns, which it may have changed."""
+    """From the logits that the model returns, which it may have modified."""
     rows = _rows(rollouts)
     kept = rows.target_BT.shape[1]
     out = model(**rows.inputs, use_cache=False, logits_to_keep=kept, output_hidden_states=hidden)

@@ -1,4 +1,4 @@
-"""What generation hands to learning.
+"""The results of generation that learning uses.
 
 Shape letters: B rows (completions, those of one prompt next to each other), P prompt positions, T completion positions.
 """
@@ -15,33 +15,34 @@ from transformers import PreTrainedTokenizerBase, TokenizersBackend
 
 @dataclass(frozen=True, slots=True)
 class Rollouts:
-    """Completions of one step. Prompts are padded on the left, completions on the right: a row reads as one text."""
+    """Completions of one step. Prompts are padded on the left and completions on the right, so a row reads as one
+    text."""
 
     prompt_ids_BP: Tensor
     prompt_mask_BP: Tensor
     """True at prompt tokens, False at the padding before them."""
     completion_ids_BT: Tensor
     mask_BT: Tensor
-    """True at tokens the policy chose, the end token included; False after it, and at text an environment put in."""
+    """True at tokens the policy chose, the end token included; False after it, and at text from an environment."""
     logp_BT: Tensor
     """Log-probability of each chosen token at the sampling temperature, under the weights that sampled it."""
     length_B: Tensor
-    """Tokens the policy chose."""
+    """Number of tokens the policy chose."""
     span_B: Tensor
-    """Positions in use: those tokens, and what an environment put between them."""
+    """Positions in use: those tokens, and the environment's text between them."""
     truncated_B: Tensor
-    """True where the length limit came before the end token."""
+    """True if the completion reached the length limit before the end token."""
     texts: list[str]
     """Completions as text, the end token removed; other special tokens stay visible."""
     group_size: int
     entropy_BT: Tensor | None = None
-    """Entropy of what each chosen token was drawn from, in nats; None of an engine that does not tell."""
+    """Entropy of the distribution of each chosen token, in nats; None if the engine does not report it."""
 
     def __len__(self) -> int:
         return self.completion_ids_BT.shape[0]
 
     def rows(self, row_R: Tensor | slice) -> Rollouts:
-        """Some of the rows, as a minibatch; texts are of no use to it and left out."""
+        """Some of the rows, as a minibatch; without texts, which it does not need."""
         return replace(
             self,
             prompt_ids_BP=self.prompt_ids_BP[row_R],
@@ -58,7 +59,7 @@ class Rollouts:
 
     @property
     def num_tokens(self) -> int:
-        """Prompt tokens, counted once per completion, and completion tokens, an environment's included."""
+        """Prompt tokens, counted once per completion, and completion tokens, including an environment's."""
         return int(self.prompt_mask_BP.sum() + self.span_B.sum())
 
     @property
@@ -68,7 +69,7 @@ class Rollouts:
 
 
 def position_ids(mask: Tensor) -> Tensor:
-    """Positions that count real tokens only, so that padding on the left moves nothing."""
+    """Positions that count only real tokens, so that padding on the left has no effect."""
     return (mask.long().cumsum(-1) - 1).clamp_min(0)
 
 
@@ -84,14 +85,14 @@ def decode(tokenizer: PreTrainedTokenizerBase, ids_BT: Tensor, length_B: Tensor,
     """Completions as text, without their end token; other special tokens stay visible."""
     kept_B = (length_B - ended_B.long()).tolist()
     rows = [row[:kept] for row, kept in zip(ids_BT.tolist(), kept_B, strict=True)]
-    if getattr(type(tokenizer), "_decode", None) is TokenizersBackend._decode:  # the same, without its detours
+    if getattr(type(tokenizer), "_decode", None) is TokenizersBackend._decode:  # the same, without its overhead
         texts: list[str] = tokenizer.backend_tokenizer.decode_batch(rows, skip_special_tokens=False)
         return texts
     return tokenizer.batch_decode(rows, skip_special_tokens=False, clean_up_tokenization_spaces=False)
 
 
 def concat(parts: Sequence[Rollouts], pad: int) -> Rollouts:
-    """Several rollouts of the same group size as one, padded to the widest prompt and completion."""
+    """Several rollouts with the same group size as one, padded to the widest prompt and completion."""
     if len(parts) == 1:
         return parts[0]
     prompt = max(part.prompt_ids_BP.shape[1] for part in parts)

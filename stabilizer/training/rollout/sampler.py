@@ -1,4 +1,4 @@
-"""Sampling with the model that learns: each prompt is read once and its cache is shared by the group.
+"""Sampling with the learner's model: each prompt is read once and its cache is shared by the group.
 
 Shape letters: P prompts, B rows = P x group size, L prompt length, T completion length, V vocabulary.
 """
@@ -19,8 +19,8 @@ from stabilizer.training.rollout.logprobs import PLAIN_MODELS
 from stabilizer.training.rollout.rollouts import Rollouts, decode, pad_left, position_ids
 
 FEWER = 0.8
-"""Finished rows leave when the rest is below this share. A finished row costs as much as any other until then, and
-removing rows costs about one step."""
+"""Finished rows are removed when the share of unfinished ones falls below this. A finished row costs as much as any
+other until then, and removing rows costs about one step."""
 
 
 class Written(NamedTuple):
@@ -36,14 +36,14 @@ class Written(NamedTuple):
 
 
 class Sampler:
-    """Generates with the present weights of a policy; it holds no weights of its own that could go stale."""
+    """Generates with the current weights of a policy; it holds no copy of weights that could become stale."""
 
     def __init__(self, policy: Policy):
         self._model, self._tokenizer = policy
         if not _keeps_a_cache(self._model):
             raise ValueError(
-                f"a {type(self._model).__name__} can't be sampled from: it reads on from no cache that is handed to it"
-                " (`past_key_values`); take another model"
+                f"a {type(self._model).__name__} can't be sampled from: it does not continue from a given cache"
+                " (`past_key_values`); use another model"
             )
         self._pad = self._tokenizer.pad_token_id
         stops = {self._tokenizer.eos_token_id}
@@ -53,7 +53,7 @@ class Sampler:
 
     @property
     def max_length(self) -> int | None:
-        """The model's positions where they may be a table; None for rotary embeddings, which are a formula."""
+        """The number of positions if they may be a table; None for rotary embeddings, which are a formula."""
         if type(self._model) in PLAIN_MODELS:
             return None
         positions: int | None = getattr(self._model.config, "max_position_embeddings", None)
@@ -97,17 +97,17 @@ class Sampler:
         for ids in prompts:
             if not ids or max(ids) >= vocabulary:
                 what = f"token {max(ids)} of a model with {vocabulary}" if ids else "no token at all"
-                raise ValueError(f"a prompt holds {what}: the tokenizer in the model's folder is not this model's")
+                raise ValueError(f"a prompt holds {what}: the tokenizer in the model's folder belongs to another model")
         longest, positions = max(map(len, prompts)), self.max_length
         if positions and longest >= positions:
             raise ValueError(
-                f"a prompt of {longest} tokens leaves no room in a model with {positions} positions; leave such"
+                f"a prompt of {longest} tokens leaves no room in a model with {positions} positions; drop such"
                 f" prompts out (data.max_prompt_tokens), or choose another model"
             )
 
     def _write(self, ids_PL: Tensor, mask_PL: Tensor, sampling: Sampling, stops: Tensor) -> list[Written]:
-        """All rows together, except those that the model's positions cut short. Prompts of one length have the same
-        room; beside a longer prompt, their last tokens would lie behind the end of the table of positions."""
+        """All rows together, except those that the model's positions truncate. Prompts of one length have the same
+        room. Next to a longer prompt, their last tokens would exceed the table of positions."""
         size, room_P = sampling.group_size, torch.full([len(ids_PL)], sampling.max_completion)
         if positions := self.max_length:
             room_P = room_P.minimum(positions - mask_PL.sum(1).cpu())
@@ -126,7 +126,7 @@ class Sampler:
 
 
 class Draws:
-    """A random number for every token of every row, which does not depend on the rows written beside it."""
+    """A random number for every token of every row, independent of the other rows."""
 
     def __init__(self, seed: int, rows: int, device: torch.device):
         self._rows = rows
@@ -166,10 +166,10 @@ def _write(
 def choose(logits_BV: Tensor, temperature: float, draw_B: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """A token per row, its log-probability, and the entropy of the distribution it was drawn from.
 
-    At temperature 0 it is the likeliest token, and log-probabilities are those at 1. Otherwise one random number per
-    row, in [0, 1), is looked up in the running sum of the probabilities: noise for every token of a real vocabulary
-    would cost more than the model. A probability of 0 is never hit. Non-finite logits still give some token, with a
-    non-finite log-probability: evidence for the metrics instead of a crash here.
+    At temperature 0 it is the most likely token, and log-probabilities are those at temperature 1. Otherwise one random
+    number per row, in [0, 1), is looked up in the running sum of the probabilities: random numbers for every token of a
+    real vocabulary would cost more than the model. A probability of 0 is never selected. Non-finite logits still give
+    some token, with a non-finite log-probability: evidence for the metrics instead of a crash here.
     """
     wide_BV = logits_BV.to(torch.promote_types(logits_BV.dtype, torch.float32))
     if temperature not in (0, 1):
@@ -201,10 +201,10 @@ def _together(written: Sequence[Written], rows: int, pad: int) -> tuple[Tensor, 
 
 
 class ModelWriter:
-    """A model in the middle of writing, with the cache of what was written so far.
+    """The state of a generation, with the cache of the tokens so far.
 
-    The cache may hold keys and values or the states of a recurrence. Both can be put into another order, in which a row
-    may appear several times or not at all.
+    The cache may hold keys and values, or the states of a recurrence. Both can be reordered; a row may then appear
+    several times or not at all.
     """
 
     def __init__(self, model: PreTrainedModel, prompt_mask_PL: Tensor, group_size: int):
@@ -216,7 +216,7 @@ class ModelWriter:
         self._cache: Any = DynamicCache(config=model.config)
 
     def read(self, ids_PL: Tensor) -> Tensor:
-        """Read the prompts; the logits of the next token on each of their `group_size` rows, (B, V)."""
+        """Read the prompts; returns the logits of the next token for each of their `group_size` rows, (B, V)."""
         logits_PV = self._forward(ids_PL)
         prompt_of_B = torch.arange(len(ids_PL), device=ids_PL.device).repeat_interleave(self._group_size)
         self._cache.reorder_cache(prompt_of_B)
@@ -225,14 +225,14 @@ class ModelWriter:
         return logits_PV[prompt_of_B]
 
     def write(self, token_B: Tensor) -> Tensor:
-        """Put one token behind every row; the logits of the one after it, (B, V)."""
+        """Append one token to every row; returns the logits of the next token, (B, V)."""
         self._mask = torch.cat([self._mask, self._mask.new_ones(len(token_B), 1)], dim=1)
         logits_BV = self._forward(token_B[:, None])
         self._position = self._position + 1
         return logits_BV
 
     def keep(self, rows: Tensor) -> None:
-        """Go on with these rows alone."""
+        """Continue with these rows only."""
         self._cache.reorder_cache(rows)
         self._mask, self._position = self._mask[rows], self._position[rows]
 
@@ -250,6 +250,7 @@ class ModelWriter:
 
 
 def _keeps_a_cache(model: nn.Module) -> bool:
-    """Whether the model takes a cache. Others accept the argument, ignore it, and would write without their context."""
+    """Whether the model uses a cache. Others accept and ignore the argument, and would generate without their
+    context."""
     known = type(getattr(model, "get_base_model", lambda: model)())
     return "past_key_values" in inspect.signature(known.forward).parameters

@@ -1,15 +1,15 @@
-"""Generation by an engine with weights of its own: handed over after every update, and every hand-over is proved.
+"""Generation by an engine with its own weights: every update is transferred to it, and every transfer is checked.
 
-An engine that answers with old weights looks healthy: no error, plausible text, and a learner whose ratios are quietly
-wrong. So every hand-over is checked on a probe, a few fixed token sequences whose log-probabilities both sides compute:
+An engine with stale weights looks healthy: no error, plausible text, and a learner whose ratios are silently wrong. So
+every transfer is checked with a probe, a few fixed token sequences whose log-probabilities both sides compute:
 
 - at set-up, a probe that disagrees is a ValueError: this engine cannot serve this model;
-- later it is handed over once more; if that does not help either, the error stays in the metrics of the step that made
-  the update, and the next `generate` raises `StaleWeights`. Training on stale answers is worse than stopping, and
-  stopping there lets the step before it be recorded and saved.
+- later the transfer is repeated; if that fails too, the error remains in the metrics of the step that made the update,
+  and the next `generate` raises `StaleWeights`. Training on stale answers is worse than stopping, and stopping there
+  allows the previous step to be recorded and saved.
 
-Which program holds the weights is left open: anything that can `load`, `score` and `complete`. In this process that is
-`vllm_engine.py`; a server could stand behind the same three.
+The weights may be in any program that can `load`, `score` and `complete`. In this process that is `vllm_engine.py`; a
+server could implement the same three.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ from stabilizer.training.tasks import random_bits
 PROBE_LENGTH = 32
 """Tokens of a probe sequence."""
 UNMOVED = 0.1
-"""Share of the tolerance by which the learner may move while the engine's answers stay the same to the last bit."""
+"""Share of the tolerance by which the learner may move while the engine's answers remain the same to the last bit."""
 
 
 class Completion(NamedTuple):
-    """What was written after one prompt."""
+    """The completion of one prompt."""
 
     ids: list[int]
     """Tokens, the end token included."""
     logps: list[float]
-    """Of each token, at the sampling temperature."""
+    """Log-probability of each token, at the sampling temperature."""
 
 
 class Request(NamedTuple):
-    """One completion asked for, with a seed of its own: it is the same whatever else is written beside it."""
+    """A request for one completion with its own seed: the result does not depend on other requests."""
 
     prompt: Sequence[int]
     seed: int
@@ -54,13 +54,13 @@ class Request(NamedTuple):
 
 
 class Server(Protocol):
-    """What holds a copy of the weights. Nothing is remembered between calls but the weights."""
+    """A copy of the weights. A server remembers nothing else between calls."""
 
     max_length: int
     """Tokens of prompt and completion together."""
 
     def load(self, weights: Iterable[tuple[str, Tensor]]) -> None:
-        """Take over all weights, by their names in a checkpoint."""
+        """Load all weights, by their names in a checkpoint."""
 
     def score(self, sequences: Sequence[Sequence[int]]) -> list[list[float]]:
         """Log-probability of every token but the first, at temperature 1."""
@@ -69,15 +69,16 @@ class Server(Protocol):
         """One completion per request, in order."""
 
     def close(self) -> None:
-        """Release memory and whatever else is held."""
+        """Release memory and all other resources."""
 
 
 class StaleWeights(ValueError):
-    """The engine does not answer with the weights that learn."""
+    """The engine does not use the current weights."""
 
 
 class SyncedEngine:
-    """The `Engine` over a `Server`: weights go over when it is made, by `sync`, and when they changed unannounced."""
+    """The `Engine` over a `Server`: weights are transferred at its creation, by `sync`, and after unannounced
+    changes."""
 
     def __init__(self, policy: Policy, server: Server, *, tolerance: float, probe: int):
         self._model, self._tokenizer = policy
@@ -94,11 +95,11 @@ class SyncedEngine:
 
     @property
     def max_length(self) -> int:
-        """What the server was started with room for."""
+        """Tokens that the server was started with room for."""
         return self._server.max_length
 
     def sync(self) -> dict[str, float]:
-        """Hand the weights over and check that they arrived; says how well in `rollout/sync_error`."""
+        """Transfer the weights and check that they arrived; reports the difference as `rollout/sync_error`."""
         began = perf_counter()
         ours = learner_scores(self._model, self._probe)
         theirs, error, problem = self._hand_over(ours)
@@ -106,7 +107,7 @@ class SyncedEngine:
         if retries:
             theirs, error, problem = self._hand_over(ours)
         self._refusal = problem
-        if not problem:  # else it still stands where it last stood: what comes next is held against that
+        if not problem:  # otherwise the last good values remain, for the next comparison
             self._before = (ours, theirs)
         self._versions = self._count_changes()
         return {
@@ -116,12 +117,12 @@ class SyncedEngine:
         }
 
     def generate(self, prompts: Sequence[Sequence[int]], sampling: Sampling) -> Rollouts:
-        """`group_size` completions per prompt; StaleWeights when the present weights could not be handed over."""
+        """`group_size` completions per prompt; StaleWeights if the current weights could not be transferred."""
         if self._versions != self._count_changes():
             self.sync()
         if self._refusal:
             raise StaleWeights(
-                f"{self._refusal} Generation stopped: answers of other weights would mislead the learner."
+                f"{self._refusal} Generation stopped: answers from other weights would mislead the learner."
             )
         stops = (*self._own_stops, *sampling.stop_ids)
         completions = self._server.complete([*self._requests(prompts, sampling, stops)])
@@ -132,20 +133,20 @@ class SyncedEngine:
         self._server.close()
 
     def _hand_over(self, ours: Tensor) -> tuple[Tensor, float, str]:
-        """The probe's log-probabilities there, how far they are from ours, and what is wrong with that or ''."""
+        """The probe's log-probabilities there, their distance from ours, and the problem with that or ''."""
         self._server.load(checkpoint_weights(self._model))
         theirs = torch.tensor(self._server.score(self._probe), dtype=torch.float64)
         error = disagreement(ours, theirs)
         return theirs, error, self._problem(ours, theirs, error)
 
     def _problem(self, ours: Tensor, theirs: Tensor, error: float) -> str:
-        """Why the engine's weights must be other ones, or ''."""
+        """Why the engine's weights must be different ones, or ''."""
         if error > self._tolerance:
             return (
-                f"after the weights were handed over, its log-probabilities of {theirs.numel()} probe tokens differ"
+                f"after the transfer of the weights, its log-probabilities of {theirs.numel()} probe tokens differ"
                 f" from the learner's by {error:.3g} on average, and rollout.vllm.tolerance is {self._tolerance:g}. Try"
-                " rollout.vllm.dtype=float32. If that agrees, the precision was the difference, and a higher tolerance"
-                " is honest; if not, the engine does not take over this model's weights: use rollout.engine=builtin."
+                " rollout.vllm.dtype=float32. If that agrees, precision was the cause, and a higher tolerance"
+                " is correct; if not, the engine does not load this model's weights: use rollout.engine=builtin."
             )
         if self._before is None:
             return ""
@@ -153,8 +154,8 @@ class SyncedEngine:
         if answered == 0 and moved > UNMOVED * self._tolerance:
             return (
                 f"the learner's log-probabilities of the probe moved by {moved:.3g} with the last update and the"
-                " engine's not at all, to the last bit: it still has the weights from before. Resume from the last"
-                " checkpoint (a fresh engine takes all weights over), or use rollout.engine=builtin."
+                " engine's did not change by a single bit: it still has the old weights. Resume from the last"
+                " checkpoint (a fresh engine loads all weights), or use rollout.engine=builtin."
             )
         return ""
 
@@ -203,45 +204,45 @@ class SyncedEngine:
         )
 
     def _count_changes(self) -> int:
-        """torch counts the changes made in place to each tensor."""
+        """torch counts the in-place changes of each tensor."""
         return sum(parameter._version for parameter in self._model.parameters())
 
 
 def end_ids(policy: Policy) -> tuple[int, ...]:
-    """The tokens that end a completion: the tokenizer's, and those the model was configured with."""
+    """The tokens that end a completion: the tokenizer's, and those in the model's configuration."""
     configured = policy.model.generation_config.eos_token_id
     more = configured if isinstance(configured, list) else [configured] if configured is not None else []
     return tuple(sorted({policy.tokenizer.eos_token_id, *more}))
 
 
 def probe_sequences(policy: Policy, count: int, length: int) -> list[list[int]]:
-    """Fixed sequences over the whole vocabulary: no run is so sure of them that a difference could hide."""
+    """Fixed sequences over the whole vocabulary: no model is certain enough of them to hide a difference."""
     size = min(policy.model.config.vocab_size, len(policy.tokenizer))
     return [[random_bits("probe", row, place) % size for place in range(length)] for row in range(count)]
 
 
 @torch.no_grad()
 def learner_scores(model: PreTrainedModel, sequences: Sequence[Sequence[int]]) -> Tensor:
-    """Log-probability of every token but the first, at temperature 1, as the learner sees it."""
+    """Log-probability of every token but the first, at temperature 1, computed by the learner."""
     ids = torch.tensor(sequences, device=model.device)
     logp = torch.log_softmax(model(input_ids=ids[:, :-1], use_cache=False).logits.float(), dim=-1)
     return logp.gather(2, ids[:, 1:, None])[:, :, 0].double().cpu()
 
 
 def disagreement(a: Tensor, b: Tensor) -> float:
-    """The mean difference; of one token it would be mostly rounding, in a short precision.
+    """The mean difference; for a single token it would be mostly rounding, in a short precision.
 
-    Two NaN agree, as bad weights are no fault of the hand-over; one alone is infinitely far off.
+    Two NaN agree, because a transfer does not cause bad weights; a single NaN is an infinite difference.
     """
     difference = (a - b).abs().masked_fill((a == b) | (a.isnan() & b.isnan()), 0.0)
     return difference.nan_to_num(nan=math.inf).mean().item()
 
 
 def checkpoint_weights(model: Any) -> Iterator[tuple[str, Tensor]]:
-    """The weights under the names a checkpoint of the plain model has; what adapters (LoRA) add is added in.
+    """The weights under the names in a checkpoint of the plain model, with the adapters (LoRA) added.
 
-    Adding makes a new tensor and leaves the model alone: merging and unmerging in place would round the base weights a
-    little at every update.
+    The sum is a new tensor and leaves the model unchanged: merging and unmerging in place would round the base weights
+    slightly at every update.
     """
     model = model.get_base_model() if hasattr(model, "get_base_model") else model
     adapted: dict[str, list[Any]] = {}

@@ -1,9 +1,9 @@
-"""Episodes of several turns: the policy writes, an environment answers, and only what the policy wrote is learned from.
+"""Episodes of several turns: the policy writes, an environment answers, and only the policy's text is learned from.
 
-A turn ends behind the first text that calls the environment or ends the episode; what an engine generated beyond it
-was written without the reply and is thrown away. Replies go into the context with `mask_BT` False and a
-log-probability of 0. Each later turn is generated from all tokens so far, as they are: nothing is decoded and encoded
-again on the way, so the recorded log-probabilities are those of exactly the row that is learned from.
+A turn ends after the first text that calls the environment or ends the episode; any text generated beyond it did not
+see the reply and is discarded. Replies are added to the context with `mask_BT` False and a log-probability of 0. Each
+later turn is generated from all tokens so far, unchanged: nothing is decoded and encoded again, so the recorded
+log-probabilities are those of exactly the row that is learned from.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from stabilizer.training.tasks import random_bits
 
 
 class Outcome(NamedTuple):
-    """What became of one episode."""
+    """The outcome of one episode."""
 
     turns: int
     """Turns of the policy."""
     searches: int
     """Calls that were carried out."""
     invalid: int
-    """Calls that could not be, and were told so."""
+    """Invalid calls, which got a reply that says so."""
     failed: str
-    """Why the environment could not answer, '' when all went well."""
+    """Why the environment could not answer, '' if it did not fail."""
 
 
 @dataclass(slots=True)
 class _Episode:
-    """One row while it grows."""
+    """One row during its generation."""
 
     prompt: list[int]
     ids: list[int] = field(default_factory=list)
@@ -48,7 +48,7 @@ class _Episode:
     turns: int = 0
     replies: list[Reply] = field(default_factory=list)
     calling: bool = False
-    """Whether the last turn ended in a call that has no reply yet."""
+    """Whether the last turn ended with a call that has no reply yet."""
     cut: bool = False
     """Whether the last turn ended because there was no room left."""
 
@@ -82,10 +82,10 @@ def play(
 ) -> tuple[Rollouts, list[Outcome]]:
     """`sampling.group_size` episodes of each prompt, those of one prompt next to each other.
 
-    An episode is over at the model's end token, at a text in `environment.ends`, when the environment fails, after
-    `max_turns` turns, when the policy has written `sampling.max_completion` tokens, and when the engine could not hold
-    a token more; in the last three cases it counts as truncated. Replies take room from the engine's, and none from the
-    policy's; one behind which nothing could be written is left out.
+    An episode ends at the model's end token, at a text in `environment.ends`, when the environment fails, after
+    `max_turns` turns, when the policy has written `sampling.max_completion` tokens, and when the engine has no room for
+    another token. In the last three cases it counts as truncated. Replies use the engine's room, but not the policy's
+    limit; a reply without room for a token after it is left out.
     """
     stops = _Stops((*environment.calls, *environment.ends), tokenizer)
     episodes = [_Episode(list(prompt)) for prompt in prompts for _ in range(sampling.group_size)]
@@ -119,7 +119,7 @@ class _Stops:
         self._texts, self._tokenizer = texts, tokenizer
         encoded = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]
         self.ids = tuple(ids[0] for ids in encoded if len(ids) == 1 and ids[0] != tokenizer.unk_token_id)
-        """Those that are one token, at which an engine can stop by itself."""
+        """Texts that are one token, at which an engine can stop by itself."""
 
     def decode(self, ids: list[int]) -> str:
         return str(self._tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
@@ -128,7 +128,8 @@ class _Stops:
         return any(stop in text for stop in self._texts)
 
     def end(self, ids: list[int]) -> int:
-        """The fewest first tokens that hold a stop. The last may hold more than that: a token is chosen as a whole."""
+        """The shortest prefix of tokens that contains a stop. The last token may contain more text: tokens are not
+        split."""
         return 1 + bisect_left(range(1, len(ids)), True, key=lambda n: self.found(self.decode(ids[:n])))
 
 
@@ -150,7 +151,7 @@ def _add_turns(
         if stopped := stops.found(text):
             count = stops.end(ids[:count])
             text = stops.decode(ids[:count])
-        elif not truncated:  # its own end token, which is no text
+        elif not truncated:  # the model's end token, which is no text
             text = stops.decode(ids[: count - 1])
         episode.extend(ids[:count], logps[:count], text, chosen=True)
         episode.turns += 1
@@ -161,7 +162,7 @@ def _add_turns(
 def _add_replies(
     calling: list[_Episode], replies: list[Reply], tokenizer: PreTrainedTokenizerBase, max_length: int | None
 ) -> None:
-    """What was answered; an episode without room for its reply, and a token behind it, goes on waiting for one."""
+    """Add a reply; an episode without room for its reply and a further token keeps waiting."""
     for episode, reply in zip(calling, replies, strict=True):
         ids = [] if reply.failed else tokenizer(reply.text, add_special_tokens=False)["input_ids"]
         if not reply.failed and max_length and len(episode.prompt + episode.ids + ids) >= max_length:

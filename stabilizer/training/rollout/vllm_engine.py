@@ -1,18 +1,18 @@
-"""vLLM in this process, as the holder of a copy of the weights.
+"""vLLM in this process, holding a copy of the weights.
 
-It is the project's only file that knows vLLM. What it does against vLLM's habits, each a trap that cost someone a run:
+This is the project's only file that knows vLLM. It changes these defaults of vLLM, each of which has broken a run:
 
-- one process (`VLLM_ENABLE_V1_MULTIPROCESSING=0`), so that weights are handed over as tensors, without a file between;
+- one process (`VLLM_ENABLE_V1_MULTIPROCESSING=0`), so that weights are passed as tensors, without a file;
 - on a CPU, linear layers are kept as they are: vLLM would repack them for oneDNN at start, drop the originals, and
-  leave a language-model head tied to the embedding at its old values ever after, without an error;
+  leave a language-model head tied to the embedding at its old values, without an error;
 - log-probabilities of chosen tokens are those of the distribution sampled from, temperature included;
 - keys and values cached for a shared prefix belong to the weights that made them, and are dropped with them;
-- random generators and the number of torch threads are put back: vLLM reseeds all of them, and replaces
+- random generators and the number of torch threads are restored: vLLM reseeds all of them, and replaces
   `torch.set_num_threads` by a function that does nothing;
-- nothing is reported to anybody.
+- usage reports are off.
 
-On CUDA the same code runs beside the learner on one device, in the share `gpu_memory` of its memory. That has not been
-tried: there was no such machine to try it on.
+On CUDA the same code shares one device with the learner and uses the share `gpu_memory` of its memory. This has not
+been tested, because no such machine was available.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ ENVIRONMENT = {
     "VLLM_NO_USAGE_STATS": "1",
     "DO_NOT_TRACK": "1",
 }
-"""Set before vLLM is imported, where the user has not."""
+"""Environment variables set before vLLM is imported, unless the user has set them."""
 LONGEST = 4096
 """Tokens of prompt and completion when `max_model_len` is not given and the model would allow more."""
 
 
 class InProcessVllm:
-    """A `Server`: vLLM's offline engine, started with random weights, so that only a hand-over can make it right."""
+    """A `Server`: vLLM's offline engine, started with random weights, so that only a transfer can make it right."""
 
     def __init__(self, config: PretrainedConfig, architecture: str, settings: VllmConfig):
         vllm = _import_vllm()
@@ -73,12 +73,12 @@ class InProcessVllm:
                     max_model_len=self.max_length,
                     max_num_seqs=settings.max_num_seqs,
                     logprobs_mode="processed_logprobs",
-                    generation_config="vllm",  # a checkpoint's own sampling settings would come on top of ours
+                    generation_config="vllm",  # a checkpoint's own sampling settings would be applied too
                     disable_log_stats=True,
                     **_memory(settings),
                 )
-                self.score([[0, 0]])  # an attention kernel that does not know the model says so only when it runs
-        except Exception as error:  # whatever it is, the user chose the engine and the model
+                self.score([[0, 0]])  # an attention kernel that does not support the model fails only when it runs
+        except Exception as error:  # of any kind: the user chose the engine and the model
             self.close()
             reason = " ".join(str(error).split())[-600:]
             raise ValueError(
@@ -93,7 +93,9 @@ class InProcessVllm:
 
     def score(self, sequences: Sequence[Sequence[int]]) -> list[list[float]]:
         """Log-probabilities of given tokens, from one pass over them."""
-        params = self._params(temperature=0.0, max_tokens=1, prompt_logprobs=0, detokenize=False)  # its token is unused
+        params = self._params(
+            temperature=0.0, max_tokens=1, prompt_logprobs=0, detokenize=False
+        )  # generates an unused token
         scored = self._run(sequences, params)
         return [
             [place[token].logprob for place, token in zip(out.prompt_logprobs[1:], ids[1:], strict=True)]
@@ -101,14 +103,14 @@ class InProcessVllm:
         ]
 
     def complete(self, requests: Sequence[Request]) -> list[Completion]:
-        """Write all of them at once, as far as `max_num_seqs` goes."""
+        """Generate all completions at once, up to `max_num_seqs`."""
         params = [
             self._params(
                 temperature=request.temperature,
                 seed=request.seed,
                 max_tokens=request.max_tokens,
                 stop_token_ids=list(request.stop_ids),
-                logprobs=0,  # of the chosen token alone
+                logprobs=0,  # of the chosen token only
                 detokenize=False,
             )
             for request in requests
@@ -134,7 +136,7 @@ class InProcessVllm:
         cleanup_dist_env_and_memory()
 
     def _run(self, prompts: Sequence[Sequence[int]], params: Any) -> list[Any]:
-        # what was cached under other weights is wrong, and what was cached before a checkpoint is missing after it
+        # cached values of old weights are wrong, and cached values from before a checkpoint are missing after it
         self._llm.reset_prefix_cache()
         return list(self._llm.generate([{"prompt_token_ids": list(ids)} for ids in prompts], params, use_tqdm=False))
 
@@ -162,7 +164,7 @@ def _memory(settings: VllmConfig) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """vLLM's warnings are about its own insides; what matters to the run is checked here."""
+    """vLLM's warnings concern its internals; the checks that matter to the run are made here."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
@@ -170,7 +172,7 @@ def _quiet() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _process_left_alone() -> Iterator[None]:
-    """Threads, random generators, and how errors are shown belong to the program around."""
+    """Restore threads, random generators, and error hooks, which belong to the surrounding program."""
     set_num_threads, threads, show = torch.set_num_threads, torch.get_num_threads(), sys.excepthook
     states = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002 (it is the global one)
     try:
@@ -186,7 +188,7 @@ def _process_left_alone() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _weights_kept_in_place() -> Iterator[None]:
-    """While an engine is built for a CPU, its linear layers go on reading the parameters that `load` writes to."""
+    """While an engine is built for a CPU, keep its linear layers on the parameters that `load` writes to."""
     from vllm.model_executor.layers import utils
 
     repack = utils.dispatch_cpu_unquantized_gemm

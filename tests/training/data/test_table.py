@@ -68,7 +68,7 @@ def test_a_json_file_may_hold_its_list_under_one_name(tmp_path):
     [
         ("a.jsonl", b'{"prompt": 1}\n{"prompt": \n', "a.jsonl line 2 column 11: not JSON"),
         ("a.jsonl", b'{"prompt": 1}\n[1]\n', "a.jsonl line 2: must be an object"),
-        ("a.jsonl", b"\n", "holds no rows"),
+        ("a.jsonl", b"\n", "has no rows"),
         ("a.jsonl", b'{"prompt": "\xff"}', "not UTF-8"),
         ("a.json", b'[{"prompt": 1},\n {]', "a.json line 2 column 3: not JSON"),
         ("a.json", b'{"prompt": 1, "answer": 2}', "must be a list of objects"),
@@ -77,7 +77,7 @@ def test_a_json_file_may_hold_its_list_under_one_name(tmp_path):
         ("a.csv", b"prompt,answer\na\n", "a.csv line 2: 1 fields, but the header names 2"),
         ("a.csv", b"prompt,answer,prompt\na,b,c\n", "a.csv line 1: the header names 'prompt' twice"),
         ("a.tsv", b"answer\tanswer\n", "a.tsv line 1: the header names 'answer' twice"),
-        ("a.txt", b"hello", "unknown kind of file; known are .jsonl"),
+        ("a.txt", b"hello", "unknown file type; supported types are .jsonl"),
     ],
 )
 def test_errors_name_file_and_line(tmp_path, name, content, message):
@@ -134,7 +134,7 @@ def test_a_folder_saved_by_datasets(tmp_path):
 def test_brackets_without_end_are_refused_with_their_line(tmp_path):
     path = tmp_path / "deep.jsonl"
     path.write_text('{"prompt": "x"}\n{"prompt": ' + "[" * 100_000 + "\n")
-    with pytest.raises(ValueError, match="deep.jsonl line 2: brackets within brackets"):
+    with pytest.raises(ValueError, match="deep.jsonl line 2: brackets are nested too deeply"):
         read_table(str(path))
 
 

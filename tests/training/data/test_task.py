@@ -154,8 +154,8 @@ GOOD = {"prompt": "hi", "answer": "1"}
         (GOOD, {"template": "{question}"}, "no column 'question'"),
         (GOOD, {"template": "{}"}, "{} names no column"),
         (GOOD, {"template": "{prompt.__class__}"}, "names no column"),
-        (GOOD, {"template": "{prompt"}, "a brace that is text is written twice: {{ }}"),
-        (GOOD, {"template": "{prompt:{nope}}"}, "line 1: data.template can't be filled in: KeyError: 'nope'; name a"),
+        (GOOD, {"template": "{prompt"}, "write a literal brace twice: {{ }}"),
+        (GOOD, {"template": "{prompt:{nope}}"}, "line 1: data.template can't be filled in: KeyError: 'nope'; use only"),
         (GOOD, {"template": "{prompt:d}"}, "line 1: data.template can't be filled in: ValueError: Unknown format"),
         (
             {"prompt": ["x"], "answer": ""},
@@ -163,13 +163,13 @@ GOOD = {"prompt": "hi", "answer": "1"}
             "line 2: data.template can't be filled in: TypeE",
         ),
         (GOOD, {"system_prompt": "x"}, "data.system_prompt needs data.chat=true"),
-        (GOOD, {"chat": True}, "no chat template: take a chat model"),
+        (GOOD, {"chat": True}, "no chat template: use a chat model"),
         ({"prompt": "", "answer": ""}, {}, "line 2: column 'prompt' is empty"),
-        ({"prompt": "x\ud83d", "answer": ""}, {}, "line 2: column 'prompt' was cut in the middle of a character"),
+        ({"prompt": "x\ud83d", "answer": ""}, {}, "line 2: column 'prompt' is cut in the middle of a character"),
         ({"prompt": 5, "answer": ""}, {}, "line 2: column 'prompt' holds 5: must be text or a list of messages"),
-        ({"answer": ""}, {}, "line 2: no 'prompt' in it; it has answer"),
-        ({"prompt": "x"}, {}, "line 2: no 'answer' in it; it has prompt"),
-        ({"prompt": "x", "answer": None}, {"template": "{answer}"}, "line 2: 'answer' is empty"),
+        ({"answer": ""}, {}, "line 2: column 'prompt' is missing; the row has answer"),
+        ({"prompt": "x"}, {}, "line 2: column 'answer' is missing; the row has prompt"),
+        ({"prompt": "x", "answer": None}, {"template": "{answer}"}, "line 2: column 'answer' is empty"),
         (
             {"prompt": [{"role": "user", "content": "x"}], "answer": ""},
             {},
@@ -193,5 +193,5 @@ def test_errors_name_line_and_column(write, plain_tokenizer, row, settings, mess
 
 def test_what_the_chat_template_refuses_is_said_with_its_line(task, write, chat_tokenizer):
     good, bad = ([{"role": role, "content": "x"}] for role in ("user", "robot"))
-    with pytest.raises(ValueError, match="line 2: the chat template refuses it: unknown role"):
+    with pytest.raises(ValueError, match="line 2: the chat template rejects it: unknown role"):
         task(write({"prompt": good, "answer": 0}, {"prompt": bad, "answer": 0}), chat_tokenizer)

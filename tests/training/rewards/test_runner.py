@@ -269,7 +269,7 @@ def test_what_is_written_among_the_answers_costs_the_process_and_nothing_else(ru
             return [1.0] * len(completions)
     """
     one = runner(code, "f")
-    only_the_third_fails(one(problems(4), GOOD), "something else than its answer came back")
+    only_the_third_fails(one(problems(4), GOOD), "the process sent something other than its answer")
     assert rewards(one, ["x"]) == [1.0]
 
 
@@ -305,7 +305,7 @@ def test_when_everything_crashes_the_search_is_given_up(runner):
     crashing = runner("import os\ndef f(completion): os._exit(3)", "f")
     reasons = failed(crashing, ["x"] * 12)
     assert sum("exit code 3" in reason for reason in reasons) == MAX_LOST
-    assert sum("not tried: 8 others brought it down" in reason for reason in reasons) == 12 - MAX_LOST
+    assert sum("not tried: 8 others crashed it" in reason for reason in reasons) == 12 - MAX_LOST
 
 
 def test_one_broken_function_fails_the_sample_and_the_other_is_still_reported(runner):
@@ -406,7 +406,7 @@ def test_the_process_ends_when_the_trainer_is_killed(tmp_path):
 @pytest.mark.parametrize(
     ("code", "parts"),
     [
-        ("def g(completion): return 1\ndef _h(): pass", ["no function 'f'", "there are g"]),
+        ("def g(completion): return 1\ndef _h(): pass", ["no function 'f'", "it has g"]),
         ("def f(completion) return 1", ["SyntaxError"]),
         ("import no_such_module_at_all", ["ModuleNotFoundError", "no_such_module_at_all", "reward.py line 1"]),
         ("def f(text): return 1", ["parameter `completion`", "it has text"]),
@@ -432,8 +432,8 @@ def test_an_unknown_option_is_refused(runner):
     ("functions", "message"),
     [
         (["numerc"], "no reward function 'numerc'; nearest is 'numeric'"),
-        (["nowhere.py:f"], "there is no file"),
-        (["nowhere.py"], "which function of it"),
+        (["nowhere.py:f"], "no such file"),
+        (["nowhere.py"], "no function is named"),
         ([{"weight": 2}], "`use` must name a function"),
         ([{"use": "exact", "wieght": 2}], "nearest is 'weight'"),
         ([{"use": "exact", "tolerance": 2}], "no key 'tolerance'"),
