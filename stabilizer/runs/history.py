@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 import numpy as np
 
 from stabilizer.core.records import Event
+from stabilizer.core.settings import setting_at
 from stabilizer.runs.blocks import Block
 from stabilizer.runs.column import LARGEST, Advance, Column, bounded
 
@@ -224,12 +225,7 @@ class RunView:
 
     def config(self, key: str, default: Any = None) -> Any:
         """A value of the run's configuration by dotted key, or `default`."""
-        node = self._history.about.get("config")
-        for part in key.split("."):
-            if not isinstance(node, Mapping) or part not in node:
-                return default
-            node = node[part]
-        return node
+        return setting_at(self._history.about.get("config"), key, default)
 
     def about(self, key: str, default: Any = None) -> Any:
         """A field of `run.json`: `trainer`, `clock`, `steps` (planned), `metrics` (definitions)."""

@@ -92,7 +92,7 @@ def test_a_check_says_what_diagnose_says_and_writes_nothing_into_the_run(tmp_pat
     wanted = analyse(load(tmp_path / "run"))
     assert wanted.verdict == "critical" and (page.verdict, listed) == (wanted.verdict, wanted.verdict)
     assert page.run_verdict.ask == "", "nothing is left to check"
-    assert {card.number for card in page.incidents} == {incident.incident for incident in wanted.incidents}
+    assert {card.number for card in page.incidents} == {incident.number for incident in wanted.incidents}
     assert files(tmp_path) == before
     assert runs.checks._compute._process is None, "its process ends with the last check"
 

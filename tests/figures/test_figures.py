@@ -66,7 +66,7 @@ def test_unit_is_on_the_axis_and_the_meaning_in_the_title_of_a_standalone_figure
     view = history([0.1, 0.2], "policy/kl_ref").view()
     figure = metric_figure(view, "policy/kl_ref", title="Drift")
     assert figure.layout.yaxis.title.text == "nats/token"
-    assert "Estimator: k3" in figure.layout.annotations[0].hovertext
+    assert "Estimator: k3" in figure.layout.annotations[0].hovertext.replace("<br>", " ")
     assert not metric_figure(view, "policy/kl_ref").layout.annotations
 
 

@@ -80,7 +80,7 @@ def test_a_finding_is_in_the_tick_of_its_step(tmp_path, stand) -> None:
     assert found == {1: [], 2: [], 3: ["open"], 4: []}
 
 
-def test_an_interrupt_while_a_row_is_measured_loses_no_row(tmp_path, monkeypatch) -> None:
+def test_a_step_interrupted_while_it_is_measured_is_left_to_be_made_again(tmp_path, monkeypatch) -> None:
     measure, interrupts = stabilizer.training.loop._measured, [False, False, True]
 
     def interrupted(*args):
@@ -91,8 +91,8 @@ def test_an_interrupt_while_a_row_is_measured_loses_no_row(tmp_path, monkeypatch
     monkeypatch.setattr(stabilizer.training.loop, "_measured", interrupted)
     with pytest.raises(KeyboardInterrupt):
         list(start(tmp_path / "run", 5).run())
-    assert written(tmp_path / "run") == [0, 1, 2, 3]
-    assert max(state.step for state in scan(tmp_path / "run" / "checkpoints")) == 3
+    assert written(tmp_path / "run") == [0, 1, 2]
+    assert max(state.step for state in scan(tmp_path / "run" / "checkpoints")) <= 2
     assert read_json(tmp_path / "run" / "status.json")["state"] == "stopped"
 
 

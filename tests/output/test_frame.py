@@ -60,4 +60,4 @@ def test_an_exported_table_replaces_no_file(tmp_path: Path, capsys) -> None:
     out = tmp_path / "mine.parquet"
     out.write_text("notes")
     assert main(["export", str(FOREIGN), "--to", "parquet", "-o", str(out)]) == 2
-    assert "exists already" in capsys.readouterr().err and out.read_text() == "notes"
+    assert "already exists" in capsys.readouterr().err and out.read_text() == "notes"

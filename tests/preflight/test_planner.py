@@ -240,7 +240,7 @@ def test_the_command_prints_the_table_and_the_configuration(capsys):
     assert main(["plan", "--trainer", "open-r1", "--gpus", "8", "--vllm", "server", "--num-generations", "8"]) == 0
     out = " ".join(capsys.readouterr().out.split())  # wherever lines break
     assert "leaves 7 for training" in out and "num_generations: 8" in out and "estimate" in out
-    assert "1 generation is never valid" in out
+    assert "1 is never a valid number of generations" in out
     assert "32 x 8 = 256 completions can't be divided among 7 processes" in out and "a multiple of 7" in out
 
 

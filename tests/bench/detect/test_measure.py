@@ -46,7 +46,7 @@ def test_the_command_measures_one_kind_and_shows_its_misses(
     result = json.loads(capsys.readouterr().out)
     assert result["methods"]["stabilizer"]["recall"]["all"]["hits"] == 3
     assert "<table>" in tables.html(result, "how")
-    monkeypatch.setattr(measured, "KEPT", tmp_path / "results" / "detect.json")
+    monkeypatch.setattr(measured, "KEPT", tmp_path / "detect.json")
     measured.keep(result)
     assert measured.in_words("numerics/non-finite").startswith("100% (44-100) of 3; 0")
     assert measured.in_words("policy/router-shift") == "not measured"
