@@ -20,7 +20,16 @@ PHRASINGS = {
 }
 """What to avoid, by kind. docs/architecture.md has the words to use."""
 FOLDERS = ("stabilizer", "dashboards", "docs")
-MOST: dict[str, int] = {}
+MOST: dict[str, int] = {
+    "dashboards: hidden terms": 6,
+    "dashboards: verbs of speech for programs": 1,
+    "docs: hidden terms": 1,
+    "docs: inverted openings": 1,
+    "docs: verbs of speech for programs": 1,
+    "stabilizer: hidden terms": 9,
+    "stabilizer: inverted openings": 1,
+    "stabilizer: verbs of speech for programs": 10,
+}
 """Occurrences by folder and kind that are left. May only shrink."""
 
 

@@ -14,6 +14,8 @@ NEXT_TO_NONE = 0.05
 """Share of correct answers under which failing prompts cannot be told from failing answers."""
 SPREAD_ROWS = 5
 """Rows after which a step of the spread within groups counts as real."""
+SPREAD_GROUPS = 20
+"""Groups on which a level of the spread rests at least; over fewer it differs by a third by chance."""
 
 
 def reward_fell_alone(case: Case) -> Verdict:
@@ -133,6 +135,9 @@ def _where_spread_was_lost(case: Case) -> _Lost | None:
     series = case.view.series("reward/std_group")
     level = case.recent("reward/std_group")
     if len(series) < 40 or level is None or case.find("reward/outage"):
+        return None
+    prompts = case.view.latest("batch/prompts")
+    if prompts is not None and prompts * SPREAD_ROWS < SPREAD_GROUPS:
         return None
     if 1.5 * level > np.fmax.reduce(series.values):  # it is not low now
         return None
