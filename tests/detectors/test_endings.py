@@ -80,9 +80,9 @@ def ended(tmp_path: Path, text: str):
         (rows(1, 60) + NCCL, "infrastructure", 61, "the process that failed first"),
         (rows(1, 60) + by_ray(KILLED), "infrastructure", 61, "dmesg"),
         (rows(1, 60) + "OSError: [Errno 28] No space left on device\n", "infrastructure", 61, "keep fewer"),
-        (rows(1, 60) + "slurmstepd: error: Detected 1 oom-kill event(s) in StepId=12\n", "out-of-memory", 61, "memory"),  # noqa: E501
+        (rows(1, 60) + "slurmstepd: error: Detected 1 oom-kill event(s) in StepId=12\n", "out-of-memory", 61, "memory"),
         (rows(1, 60) + "!!!!!!! Segmentation fault encountered !!!!!!!\n", "infrastructure", 61, "PYTHONFAULTHANDLER"),
-        (rows(1, 60) + "Traceback (most recent call last):\n  x\nKeyError: 'answer'\n", "program-error", 63, "fix that"),
+        (rows(1, 60) + "Traceback (most recent call last):\n  x\nKeyError: 'answer'\n", "program-error", 63, "fix"),
     ],
 )  # fmt: skip
 def test_a_crash_names_the_failure_its_place_and_the_next_action(tmp_path, text, cause, line, advice):

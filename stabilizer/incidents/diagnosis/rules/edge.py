@@ -14,8 +14,8 @@ NEXT_TO_NONE = 0.05
 """Share of correct answers under which failing prompts cannot be told from failing answers."""
 SPREAD_ROWS = 5
 """Rows after which a step of the spread within groups counts as real."""
-SPREAD_GROUPS = 20
-"""Groups on which a level of the spread rests at least; over fewer it differs by a third by chance."""
+FLAT = frozenset({"reward/plateau", "reward/noise-floor"})
+"""Findings of a reward that is flat: what changed after they were detected did not make it flat."""
 
 
 def reward_fell_alone(case: Case) -> Verdict:
@@ -136,12 +136,11 @@ def _where_spread_was_lost(case: Case) -> _Lost | None:
     level = case.recent("reward/std_group")
     if len(series) < 40 or level is None or case.find("reward/outage"):
         return None
-    prompts = case.view.latest("batch/prompts")
-    if prompts is not None and prompts * SPREAD_ROWS < SPREAD_GROUPS:
-        return None
     if 1.5 * level > np.fmax.reduce(series.values):  # it is not low now
         return None
     steps = series.steps[max(20, int(series.steps.searchsorted(case.onset)) - MARGIN) : -SPREAD_ROWS]
+    if case.findings and {finding.id for finding in case.findings} <= FLAT:
+        steps = steps[steps <= max(finding.detected_step for finding in case.findings)]
     shifts = ((int(step), case.jumped("reward/std_group", int(step), 1.5)) for step in steps)
     falls = [(now / was, step, was, now) for step, shift in shifts if shift for was, now in [shift] if now < was]
     if not falls:
