@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import shlex
@@ -91,8 +90,6 @@ def test_shown_output_is_what_the_command_prints(command: str, shown: str) -> No
 
 @pytest.mark.parametrize("page,code", PYTHON, ids=[f"{page.stem}{n}" for n, (page, _) in enumerate(PYTHON)])
 def test_python_examples_run(page: Path, code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if "load_config" in code and importlib.util.find_spec("torch") is None:
-        pytest.skip("needs torch")
     small = '"optim.lr=2e-4", "steps=3", "rollout.prompts=4", "rollout.group_size=4", "validation.problems=8"'
     code = code.replace('"optim.lr=2e-4"', small).replace('Path("runs")', f"Path({str(tmp_path)!r})")
     monkeypatch.chdir(ROOT)

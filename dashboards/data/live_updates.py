@@ -142,8 +142,8 @@ def update_since(
             return _moved(figures, seen, places, now)
         if seen.rest and not redrawn:  # by itself: a page can't take new charts and points of old ones in one answer
             return _more(figures, seen, places, now)
-        anew = redrawn or rev[:2] != seen.rev[:2]
-        return _grown(figures, seen, places, rev, now, anew, due, visible)
+        redraw = redrawn or rev[:2] != seen.rev[:2]
+        return _grown(figures, seen, places, rev, now, redraw, due, visible)
 
 
 def keys(places: Mapping[str, Section]) -> dict[str, tuple[Any, ...]]:
@@ -238,16 +238,16 @@ def _grown(
     places: Mapping[str, Section],
     rev: tuple[Any, ...],
     now: float,
-    anew: bool,
+    redraw: bool,
     due: Sequence[str],
     visible: Sequence[str] | None,
 ) -> Update:
-    """New points and marks of the charts on the page; `anew` redraws each, as changed axes require."""
+    """New points and marks of the charts on the page; `redraw` redraws each, as changed axes require."""
     story = rev[3:7] != seen.rev[3:7]
     asks = rev[7:] != seen.rev[7:]  # the state, the verdict and the pending requests
     changes: dict[str, Change] = {}
     shown: dict[str, Drawn] = {}
-    fresh = anew or rev != seen.rev
+    fresh = redraw or rev != seen.rev
     behind = [] if fresh else [id for id in seen.behind if id not in due]
     change: Change | None
     for chart in (chart for section in places.values() for chart in section.charts if chart.id in seen.charts):
@@ -256,7 +256,7 @@ def _grown(
             if fresh:
                 behind.append(chart.id)
             continue
-        if anew or chart.id in due:
+        if redraw or chart.id in due:
             change, shown[chart.id] = figures.redrawn(chart)
         else:
             change, shown[chart.id] = figures.change(chart, seen.charts[chart.id], story)

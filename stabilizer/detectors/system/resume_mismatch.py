@@ -107,11 +107,11 @@ class ResumeMismatch(Detector):
         rate = self._lr(view.series("optim/lr"), at)
         jumps = {name: jump for name in STATE if (jump := self._jump(view, name, before, at))}
         lost = next((fall for name in REWARDS if (fall := self._lost(view, name, before, at))), None)
-        anew = self._anew(view.series("optim/update_ratio"), before, at)
-        signs = {**({"optim/lr": rate} if rate else {}), **anew, **jumps}
+        restarted = self._restarted(view.series("optim/update_ratio"), before, at)
+        signs = {**({"optim/lr": rate} if rate else {}), **restarted, **jumps}
         if not (signs or lost):
             return None
-        strange = bool(anew) or (rate is not None and not self._returning(view.series("optim/lr"), at))
+        strange = bool(restarted) or (rate is not None and not self._returning(view.series("optim/lr"), at))
         severity: Severity = (
             "critical" if lost and (jumps or strange) else "warn" if lost or strange or len(jumps) > 1 else "info"
         )
@@ -173,7 +173,7 @@ class ResumeMismatch(Detector):
             return None
         return unscaled(was, kind), unscaled(now, kind)
 
-    def _anew(self, series: Series, before: int, at: int) -> dict[str, tuple[float, float]]:
+    def _restarted(self, series: Series, before: int, at: int) -> dict[str, tuple[float, float]]:
         """The first updates are larger than any of the 40 before: the moments started from zero."""
         start, split = series.steps.searchsorted(before), series.steps.searchsorted(at)
         old, new = series.values[max(start, split - BEFORE) : split], series.values[split : split + self.window]
