@@ -56,6 +56,9 @@ _TRAINING = re.compile(
     r"main_ppo|verl\.trainer|openrlhf|train_ppo|grpo|rloo|ppo|skyrl|nemo|prime_rl|\brl\b|open_r1|accelerate|torchrun|trl",
     re.I,
 )
+_ARRAY = re.compile(r"([A-Za-z_]\w*)(\+?)=")
+_ALL_OF = re.compile(r"\$\{([A-Za-z_]\w*)\[[@*]\]\}")
+"""A word that stands for all words of an array."""
 _MAX_WORDS = 50_000
 _SHOWN = 2000
 """Characters of the command without its settings that are kept."""
@@ -234,26 +237,53 @@ def _commands(text: str) -> Iterator[Command]:
 
 def _split(text: str, variables: dict[str, str | None]) -> Iterator[Command]:
     """The commands of a script, by the rules of a shell: quotes, continued lines, comments, ; & | and redirections."""
+    arrays: dict[str, list[Word]] = {}
     command, place, count = Command(), 0, 0
     while place < len(text):
         char = text[place]
-        if continued := _CONTINUED.match(text, place):
-            place = continued.end()
-        elif char in " \t\r<>":
-            place += 1
+        if skipped := _skipped(text, place):
+            place = skipped
         elif char in "\n;&|()":
             yield command
             command, place = Command(), place + 1
-        elif char == "#":
-            place = _find(text, "\n", place)
         else:
             word, place = _word(text, place, variables)
+            if (array := _ARRAY.fullmatch(word.text)) and text.startswith("(", place):
+                held, place = _array(text, place + 1, variables)
+                arrays[array[1]] = [*(arrays.get(array[1], []) if array[2] else []), *held]
+                count += len(held)
+                continue
             redirects = place < len(text) and text[place] in "<>" and word.text.isdigit()
-            command.words += [] if redirects else [word]
-            count += 1
+            named = _ALL_OF.fullmatch(word.text)
+            words = arrays.get(named[1], [word]) if named else [] if redirects else [word]
+            command.words += words
+            count += len(words)
             if count > _MAX_WORDS:
                 raise ConfigError(f"more than {_MAX_WORDS:,} words; is this the script that starts the training?")
     yield command
+
+
+def _skipped(text: str, place: int) -> int:
+    """Where the blanks, the continued line or the comment that begins here ends; 0 for none of them."""
+    if continued := _CONTINUED.match(text, place):
+        return continued.end()
+    if text[place] == "#":
+        return _find(text, "\n", place)
+    return place + 1 if text[place] in " \t\r<>" else 0
+
+
+def _array(text: str, place: int, variables: dict[str, str | None]) -> tuple[list[Word], int]:
+    """The words of `NAME=( ... )` behind its bracket, and where it ends."""
+    words: list[Word] = []
+    while place < len(text) and text[place] != ")":
+        if skipped := _skipped(text, place):
+            place = skipped
+        elif text[place] in "\n;&|(":
+            place += 1
+        else:
+            word, place = _word(text, place, variables)
+            words.append(word)
+    return words[:_MAX_WORDS], place + 1
 
 
 def _word(text: str, start: int, variables: dict[str, str | None]) -> tuple[Word, int]:

@@ -17,14 +17,19 @@ from typing import Any
 
 from stabilizer.configs.config import Version, parse_version
 from stabilizer.preflight.memory import SHARDINGS, Memory, Shape, engine_gib, estimate, model_shape
+from stabilizer.trainers.areal import plan as areal
 from stabilizer.trainers.constraints import Violation
 from stabilizer.trainers.easyr1 import plan as easyr1
+from stabilizer.trainers.llama_factory import plan as llama_factory
+from stabilizer.trainers.ms_swift import plan as ms_swift
 from stabilizer.trainers.nemo_rl import plan as nemo_rl
 from stabilizer.trainers.openrlhf import plan as openrlhf
 from stabilizer.trainers.plan import Cut, Planned
 from stabilizer.trainers.prime_rl import plan as prime_rl
+from stabilizer.trainers.roll import plan as roll
 from stabilizer.trainers.search_r1 import plan as search_r1
 from stabilizer.trainers.skyrl import plan as skyrl
+from stabilizer.trainers.slime import plan as slime
 from stabilizer.trainers.trl import plan as trl
 from stabilizer.trainers.validity import newest_version, trainer_name, violations
 from stabilizer.trainers.verl import plan as verl
@@ -38,6 +43,11 @@ TRAINERS: Mapping[str, Planned] = {
     "skyrl": skyrl.PLANNED,
     "nemo-rl": nemo_rl.PLANNED,
     "prime-rl": prime_rl.PLANNED,
+    "ms-swift": ms_swift.PLANNED,
+    "llama-factory": llama_factory.PLANNED,
+    "slime": slime.PLANNED,
+    "areal": areal.PLANNED,
+    "roll": roll.PLANNED,
 }
 PLACEMENTS = ("none", "colocate", "server")
 _PER_DEVICE = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 24, 32)

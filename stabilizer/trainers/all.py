@@ -5,13 +5,18 @@ from __future__ import annotations
 from functools import cache
 
 from stabilizer.trainers import (
+    areal,
     easyr1,
+    llama_factory,
+    ms_swift,
     nemo_rl,
     openrlhf,
     other,
     prime_rl,
+    roll,
     search_r1,
     skyrl,
+    slime,
     stabilizer,
     trl,
     verl,
@@ -19,8 +24,12 @@ from stabilizer.trainers import (
 from stabilizer.trainers.trainer import Family, Trainer
 
 FAMILIES: tuple[Family, ...] = tuple(
-    folder.FAMILY for folder in (trl, verl, search_r1, easyr1, openrlhf, skyrl, nemo_rl, prime_rl, stabilizer, other)
-)
+    folder.FAMILY
+    for folder in (
+        trl, ms_swift, llama_factory, verl, search_r1, easyr1, openrlhf, skyrl, nemo_rl, prime_rl, slime, areal, roll,
+        stabilizer, other,
+    )
+)  # fmt: skip
 """In the order in which they are asked whose names a log holds."""
 TRAINERS: tuple[Trainer, ...] = tuple(trainer for family in FAMILIES for trainer in family.trainers)
 

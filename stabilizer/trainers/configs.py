@@ -47,8 +47,10 @@ def canonical(trainer: Schema, parsed: Parsed) -> dict[str, Setting]:
     settings: dict[str, Setting] = {}
     for setting in parsed.settings:
         key = trainer.aliases.get(setting.key, setting.key)
-        if setting.written.startswith("--") and key not in known:
-            key = key.replace("-", "_")  # every trainer's parser takes both
+        if key not in known and trainer.hyphens:
+            key = key.replace("_", "-")
+        elif key not in known and setting.written.startswith("--"):
+            key = key.replace("-", "_")  # every other trainer's parser takes both
         settings[key] = setting
     return settings
 

@@ -79,6 +79,8 @@ class Schema:
     """Whether its YAML parser refuses a repeated key."""
     together: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Key that it names in an objection -> those that a person may change instead."""
+    hyphens: bool = False
+    """Whether its flags have hyphens, for which its own configuration, as trackers keep it, has underscores."""
     kl_fix: Callable[[Ask], Mapping[str, Any]] | None = None
     """The keys that bring in a small KL term; None where the trainer has no reference model."""
 

@@ -18,7 +18,7 @@ DRIVER = "the driver reads it when it is built"
 NO_GROUPS = dict.fromkeys(("grow-group", "filter-groups", "other-normaliser"), "it compares no answers of a group")
 """What a trainer without groups lacks."""
 
-_TURN = re.compile(r"\[([\d.]+(?:/\d+)?) x ([\w.]+)(, whole)?\]")
+_TURN = re.compile(r"\[([\d.]+(?:/\d+)?) x ([\w.-]+)(, whole)?\]")
 _FACTORS = {2.0: "twice", 0.5: "half of", 1 / 3: "a third of"}
 
 
@@ -59,7 +59,7 @@ class Spelling:
         key = self.keys.get(knob)
         if key is None:
             return ()
-        written = re.escape(self.form).replace(r"\{key\}", r"([\w.]+)").replace(r"\{value\}", r"\{value\}(?! x )")
+        written = re.escape(self.form).replace(r"\{key\}", r"([\w.-]+)").replace(r"\{value\}", r"\{value\}(?! x )")
         return key.at or tuple(re.findall(written, key.template))
 
     def procedure(self, id: str, config: Mapping[str, Any], onset: int) -> str:

@@ -74,8 +74,10 @@ class Trainer:
         """Its keys for a quantity, those of older versions last; the first that a configuration has counts."""
         knob = KNOB_OF.get(quantity, f"control/{quantity}")
         keys = (*self.settings.get(quantity, ()), *(self.advice.settings(knob) if self.advice else ()))
-        aliases = self.schema.aliases if self.schema else {}
-        return (*keys, *(alias for alias, key in aliases.items() if key in keys))
+        if self.schema is None:
+            return keys
+        plain = (key.replace("-", "_") for key in keys if self.schema.hyphens and "-" in key)
+        return (*keys, *(alias for alias, key in self.schema.aliases.items() if key in keys), *plain)
 
 
 KNOB_OF = {"lr": "control/lr_scale"}

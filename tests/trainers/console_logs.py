@@ -6,11 +6,14 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from stabilizer.trainers.areal import log as areal
 from stabilizer.trainers.nemo_rl import log as nemo_rl
 from stabilizer.trainers.openrlhf import log as openrlhf
 from stabilizer.trainers.prime_rl import console
 from stabilizer.trainers.prime_rl import log as prime_rl
+from stabilizer.trainers.roll import log as roll
 from stabilizer.trainers.skyrl import log as skyrl
+from stabilizer.trainers.slime import log as slime
 from stabilizer.trainers.trl import jsonl
 from stabilizer.trainers.verl import names as verl_names
 from tests.trainers.trl_logs import record
@@ -79,6 +82,41 @@ def verl_file(step: int, numbers: Numbers) -> str:
 def openrlhf_line(step: int, numbers: Numbers) -> str:
     """A step of OpenRLHF's console."""
     return f"(PPOTrainer pid=9) INFO 08-13 10:00:00 ppo_trainer.py:547] ✨ Global step {step}: {dict(numbers)!r}\n"
+
+
+def slime_lines(step: int, numbers: Numbers) -> str:
+    """slime's lines of a rollout and of its one update."""
+    update = {key: value for key, value in numbers.items() if key.startswith("train/")}
+    rest = {key: value for key, value in numbers.items() if key not in update}
+    counts = {"rollout/zero_std/count_0.0": 4 * rest.pop("rollout/zero_std/frac")} if WITH_GROUPS & set(rest) else {}
+    stamp = "(RolloutManager pid=7) [2026-08-21 10:00:00] rollout_metrics.py:268 - "
+    return f"{stamp}rollout {step}: {rest | counts}\n{stamp}step {step}: {update | {'train/step': step}}\n"
+
+
+WITH_GROUPS = {"rollout/zero_std/frac"}
+
+
+def areal_table(step: int, numbers: Numbers) -> str:
+    """AReaL's table of a step, four pairs a line; `seq_len - prompt_len` is worked out by the reader."""
+    stats = {key: value for key, value in numbers.items() if " - " not in key}
+    for key in set(numbers) - set(stats):
+        stats |= {"ppo_actor/seq_len/avg": numbers[key] + 100, "ppo_actor/prompt_len/avg": 100.0}
+    cells = [f" {key} │ {value!r} " for key, value in stats.items()]
+    rows = "\n".join("│" + "│".join(cells[place : place + 4]) + "│" for place in range(0, len(cells), 4))
+    stamp = "(AReaL) 20260821-10:00:00.000 StatsLogger INFO: "
+    return f"{stamp}Epoch 1/1 Step {step}/9 Train step {step}/9 done.\n{stamp}\n╒═══╤═══╕\n{rows}\n╘═══╧═══╛\n"
+
+
+def roll_line(step: int, numbers: Numbers) -> str:
+    """A line of ROLL's stdout tracker."""
+    said = json.dumps({"step": step, "metrics": dict(numbers)})
+    return f"[2026-08-21 10:00:00] [tracking.py (143)] [INFO] [DRIVER 0 / 1][PID 7] metrics_tag: {said}\n"
+
+
+def roll_bare(step: int, numbers: Numbers) -> str:
+    """A step's JSON as ROLL prints it beside its tracker, with the tags by which it reduces."""
+    said = {(f"{key}@sum" if key.startswith("actor/") else key): value for key, value in numbers.items()}
+    return f"[2026-08-21 10:00:00] [INFO] {json.dumps({**said, 'system/global_step': step})}\n"
 
 
 def skyrl_lines(step: int, numbers: Numbers) -> str:
@@ -211,6 +249,26 @@ LOGS: dict[str, tuple[str, str, Mapping[str, str], Callable[[int, Numbers], str]
     "skyrl, KL in the reward": (
         "skyrl_console", "skyrl",
         {**{k: v for k, v in skyrl.NAMES.items() if v not in skyrl.INSTEAD.values()}, **skyrl.INSTEAD}, skyrl_lines,
+    ),
+    "slime": (
+        "slime_console", "slime",
+        {**{k: v for k, v in slime.NAMES.items() if k not in WITH_GROUPS}, "eval/aime": "accuracy/val"}, slime_lines,
+    ),
+    "slime, other names": (
+        "slime_console", "slime",
+        {**{k: v for k, v in slime.NAMES.items() if v not in slime.INSTEAD.values() and k not in WITH_GROUPS},
+         **slime.INSTEAD}, slime_lines,
+    ),
+    "areal": ("areal_console", "areal", areal.NAMES, areal_table),
+    "areal, rewards of episodes": (
+        "areal_console", "areal",
+        {**{k: v for k, v in areal.NAMES.items() if v not in areal.INSTEAD.values()}, **areal.INSTEAD}, areal_table,
+    ),
+    "roll": ("roll_console", "roll", roll.NAMES, roll_line),
+    "roll, bare": ("roll_console", "roll", roll.NAMES, roll_bare),
+    "roll, other names": (
+        "roll_console", "roll",
+        {**{k: v for k, v in roll.NAMES.items() if v not in roll.INSTEAD.values()}, **roll.INSTEAD}, roll_line,
     ),
     "nemo-rl": (
         "nemo_rl_console", "nemo_rl", {key: nemo_rl.NAMES[key] for key in nemo_rl.LABELS.values()}, nemo_block

@@ -95,21 +95,26 @@ def test_advice_without_settings_has_its_own_words_on_a_restart():
 
 # --- the keys exist -------------------------------------------------------------------------------------------------
 
-LISTED = {name: f"{name}/keys.txt" for name in ("search_r1", "verl", "easyr1", "openrlhf", "skyrl")}
-LISTED |= dict.fromkeys(("trl", "open-r1", "unsloth", "trl-ppo", "trl-old-ppo", "ms-swift"), "trl/keys.txt")
+LISTED = {
+    name: f"{name.replace('-', '_')}/keys.txt"
+    for name in (
+        "search_r1",
+        "verl",
+        "easyr1",
+        "openrlhf",
+        "skyrl",
+        "ms-swift",
+        "llama-factory",
+        "slime",
+        "areal",
+        "roll",
+    )
+}
+LISTED |= dict.fromkeys(("trl", "open-r1", "unsloth", "trl-ppo", "trl-old-ppo"), "trl/keys.txt")
 """Trainers of which there is a list of all keys."""
 ALSO = {
     **dict.fromkeys(("trl", "open-r1", "unsloth"), {"model", "reward_funcs"}),  # arguments of the trainer itself
     "trl-old-ppo": {"model_name", "init_kl_coef", "kl_penalty", "ppo_epochs"},
-    "ms-swift": {
-        "model", "adapters", "dynamic_sample", "overlong_filter", "reward_funcs", "soft_cache_length",
-        "rollout_importance_sampling_mode", "resume_only_model", "dataset_shuffle",
-    },
-    "llama-factory": {
-        "learning_rate", "temperature", "max_grad_norm", "gradient_accumulation_steps", "ppo_buffer_size",
-        "ppo_epochs", "ppo_target", "ppo_score_norm", "max_new_tokens", "model_name_or_path", "bf16",
-        "adapter_name_or_path",
-    },
     "nemo_rl": {
         "grpo.num_prompts_per_step", "grpo.num_generations_per_prompt", "grpo.use_dynamic_sampling",
         "grpo.overlong_filtering", "grpo.normalize_rewards", "grpo.val_period", "grpo.reward_shaping.enabled",
@@ -136,7 +141,10 @@ ALSO = {
     },
 }  # fmt: skip
 """Keys read in the trainers' own sources, where there is no list of all, or the list has them not."""
-NO_KEY_OF_ITS_OWN = ("overlong_buffer of the DAPO", "so that per_device_train_batch_size")
+NO_KEY_OF_ITS_OWN = (
+    "overlong_buffer of the DAPO", "so that per_device_train_batch_size", "should_accept_fn", "response_length_penalty",
+    "query_filter_config", "train_infer_correction", "gradient_accumulation_steps so that",
+)  # fmt: skip
 
 
 def keys_of(trainer: str) -> set[str]:
@@ -153,9 +161,9 @@ def test_a_trainer_has_every_key_that_advice_sets(trainer):
     spelling, known = SPELLINGS[trainer], keys_of(trainer)
     written = {**spelling.procedures, **{knob: key.template for knob, key in spelling.keys.items()}}
     for name, words in written.items():
-        named = set(re.findall(r"\[[\d./]+ x ([\w.]+)", words))
+        named = set(re.findall(r"\[[\d./]+ x ([\w.-]+)", words))
         words = re.sub(r"before April 2026 --\S+", "", words)
-        named |= set(re.findall(r"--([a-z]\w*(?:\.\w+)*)", words))
+        named |= set(re.findall(r"--([a-z][\w-]*(?:\.\w+)*)", words))
         if spelling.form == "{key}: {value}":
             named |= set(re.findall(r"\b([a-z]\w+): ", words))
         elif not spelling.form.startswith("--"):
@@ -169,7 +177,10 @@ def test_a_trainer_has_every_key_that_advice_sets(trainer):
 def test_advice_on_memory_uses_every_trainers_keys(trainer):
     text = todo(meaning("CUDA out of memory"), trainer)
     assert text != todo(meaning("CUDA out of memory"), "nobody")
-    named = set(re.findall(r"(?<![\w.])-*([a-z]+\w*(?:\.\w+)+|[a-z]+(?:_[a-z]+)+)", text)) - ABRIDGED
+    named = (
+        set(re.findall(r"(?<![\w.])-*([a-z]+\w*(?:\.\w+)+|(?<=--)[a-z]+(?:-[a-z]+)+|[a-z]+(?:_[a-z]+)+)", text))
+        - ABRIDGED
+    )
     assert named and named <= keys_of(trainer) | MEMORY, named
 
 
@@ -179,6 +190,7 @@ ABRIDGED = {"log_prob_micro_batch_size", "log_prob_micro_batch_size_per_gpu", "p
 MEMORY = {
     "policy.train_micro_batch_size", "policy.logprob_batch_size", "policy.generation.vllm_cfg.gpu_memory_utilization",
     "inference.gpu_memory_utilization", "seq_len", "per_device_train_batch_size",
+    "actor_infer.strategy_args.strategy_config.gpu_memory_utilization",
 }  # fmt: skip
 
 

@@ -20,6 +20,12 @@ ASSERTED = {
     # table                             where each of its rows is
     "trainers.trl.jsonl.LLAMA_FACTORY_NAMES":    "test_name_tables.py",
     "trainers.other.guesses.GUESSES":                   "test_tables.py",
+    "trainers.areal.log.NAMES":                     "test_trainer_logs.py",
+    "trainers.areal.log.INSTEAD":                   "test_trainer_logs.py",
+    "trainers.roll.log.NAMES":                      "test_trainer_logs.py",
+    "trainers.roll.log.INSTEAD":                    "test_trainer_logs.py",
+    "trainers.slime.log.NAMES":                     "test_trainer_logs.py",
+    "trainers.slime.log.INSTEAD":                   "test_trainer_logs.py",
     "trainers.nemo_rl.log.NAMES":                   "test_trainer_logs.py",
     "trainers.nemo_rl.log.LABELS":                  "test_trainer_logs.py",
     "trainers.notebook._SPOKEN":                "test_name_tables.py",

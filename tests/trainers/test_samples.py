@@ -28,6 +28,10 @@ EXPECTED = {
     "prime-rl-logs":          ("prime_rl_console", "prime_rl",      3,    0.4312,      1e-6,    "optimizer_step"),
     "verl-dumps":             ("verl_rollouts",    "verl",          4,    0.5,         None,    "rollout_batch"),
     "ms-swift.jsonl":         ("hf_jsonl",         "ms-swift",      2,    0.45,        9.8e-7,  "optimizer_step"),
+    "ms-swift.log":           ("ms_swift_console", "ms-swift",      2,    0.45,        9.8e-7,  "optimizer_step"),
+    "slime.log":              ("slime_console",    "slime",         2,    0.45,        1e-6,    "rollout_batch"),
+    "areal.log":              ("areal_console",    "areal",         2,    0.45,        1.7e-5,  "rollout_batch"),
+    "roll.log":               ("roll_console",     "roll",          2,    0.45,        1e-6,    "rollout_batch"),
     "llama-factory.jsonl":    ("hf_jsonl",         "llama-factory", 2,    0.45,        9.8e-7,  "optimizer_step"),
 }  # fmt: skip
 
@@ -50,7 +54,7 @@ def test_every_sample_is_expected():
     [("verl-0.5.log", "optim/grad_norm", 2), ("verl-0.9.log", "value/explained_variance", 1),
      ("verl-file.jsonl", "policy/loss", 2), ("easyr1", "optim/grad_norm", 2), ("prime-rl", "policy/loss", 2),
      ("easyr1-console.log", "optim/grad_norm", 2), ("trl-transformers-4.log", "optim/grad_norm", 2),
-     ("prime-rl-logs", "optim/grad_norm", 2)],
+     ("prime-rl-logs", "optim/grad_norm", 2), ("slime.log", "optim/grad_norm", 1)],
 )  # fmt: skip
 def test_a_nan_is_a_nan_however_it_is_written(name, metric, step):
     series = load(SAMPLES / name).history.view().series(metric)
@@ -58,6 +62,7 @@ def test_a_nan_is_a_nan_however_it_is_written(name, metric, step):
 
 
 def test_the_samples_have_their_notes_and_settings():
+    assert load(SAMPLES / "ms-swift.log").history.view().latest("policy/entropy") == 0.31
     assert load(SAMPLES / "verl-0.5.log").history.view().config("beta") == 0.001
     assert load(SAMPLES / "verl-0.5.log").source.skipped_lines == 1
     assert load(SAMPLES / "easyr1").history.view().config("beta") == 0.01

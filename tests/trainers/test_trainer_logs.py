@@ -9,13 +9,16 @@ import pytest
 
 from stabilizer.runs.loaded import LoadedRun
 from stabilizer.runs.reader import RunError
+from stabilizer.trainers.areal import log as areal
 from stabilizer.trainers.naming import Naming
 from stabilizer.trainers.nemo_rl import log as nemo_rl
 from stabilizer.trainers.openrlhf import log as openrlhf
 from stabilizer.trainers.prime_rl import console
 from stabilizer.trainers.prime_rl import log as prime_rl
 from stabilizer.trainers.reading import READERS, load
+from stabilizer.trainers.roll import log as roll
 from stabilizer.trainers.skyrl import log as skyrl
+from stabilizer.trainers.slime import log as slime
 from stabilizer.trainers.verl import names as verl_names
 from tests.trainers import console_logs as logs
 from tests.trainers.trl_logs import record
@@ -63,9 +66,9 @@ def test_every_row_of_every_table_is_in_a_sample():
     tables = (
         verl_names.NAMES, verl_names.INSTEAD, verl_names.SEARCH_R1_NAMES, verl_names.EASYR1_NAMES, openrlhf.NAMES,
         openrlhf.INSTEAD, skyrl.NAMES, skyrl.INSTEAD, prime_rl.NAMES, logs.ORCHESTRATOR, nemo_rl.LABELS.values(),
-        console.NAMES,
+        console.NAMES, slime.NAMES, slime.INSTEAD, areal.NAMES, areal.INSTEAD, roll.NAMES, roll.INSTEAD,
     )  # fmt: skip
-    assert {key for table in tables for key in table} - shown == set()
+    assert {key for table in tables for key in table} - shown == logs.WITH_GROUPS
 
 
 @pytest.mark.parametrize("theirs,ours", nemo_rl.NAMES.items())
@@ -76,7 +79,7 @@ def test_each_name_of_nemo_rls_loggers(theirs, ours):
 @pytest.mark.parametrize(
     "table",
     [verl_names.NAMES, openrlhf.NAMES, skyrl.NAMES, nemo_rl.NAMES, prime_rl.NAMES, prime_rl.AGENT_NAMES,
-     verl_names.EASYR1_NAMES, verl_names.SEARCH_R1_NAMES, console.NAMES],
+     verl_names.EASYR1_NAMES, verl_names.SEARCH_R1_NAMES, console.NAMES, slime.NAMES, areal.NAMES, roll.NAMES],
 )  # fmt: skip
 def test_no_two_names_of_a_table_share_one_of_ours(table):
     assert len(set(table.values())) == len(table)
@@ -553,3 +556,64 @@ def test_exactly_one_reader_of_trainers_recognises_each_kind_of_log(tmp_path, ki
     knowing = [reader.name for reader in READERS if reader.recognises(path)]
     # anyone's JSON lines are asked last
     assert len([name for name in knowing if name != "json"]) == 1 and knowing[0] != "json"
+
+
+# --- slime, AReaL, ROLL ---------------------------------------------------------------------------------------------
+
+
+def test_the_updates_of_a_rollout_of_slime_are_averaged_and_the_last_rate_counts(tmp_path):
+    text = "".join(
+        [
+            "rollout 4: {'rollout/raw_reward': 0.5, 'rollout/log_probs': -0.5}\n",
+            "step 8: {'train/pg_clipfrac': 0.25, 'train/lr-pg_0': 2e-06}\n",
+            "step 9: {'train/pg_clipfrac': 0.75, 'train/lr-pg_0': 1e-06}\n",
+        ]
+    )
+    run = run_of(tmp_path, text)
+    assert [step for _, step in run.ticks] == [4]
+    assert (value(run, "policy/clip_frac"), value(run, "optim/lr")) == (0.5, 1e-6)
+    assert any("2 updates a rollout" in note for note in run.source.notes)
+
+
+def test_an_update_of_slime_without_a_rollout_is_a_step(tmp_path):
+    run = run_of(tmp_path, "step 8: {'train/pg_clipfrac': 0.25, 'train/lr-pg_0': 2e-06}\n")
+    assert [step for _, step in run.ticks] == [8] and value(run, "policy/clip_frac") == 0.25
+
+
+@pytest.mark.parametrize("config,expected", [({"rollout_batch_size": 32}, 0.375), ({}, None)])
+def test_slimes_groups_without_spread_are_a_share_where_their_number_is_known(tmp_path, config, expected):
+    path = tmp_path / "args.json"
+    path.write_text(json.dumps(config or {"seed": 1}))
+    counts = {"rollout/zero_std/count_0.0": 8, "rollout/zero_std/count_1.0": 4, "rollout/truncated_ratio": 0.25}
+    run = run_of(tmp_path, f"perf 3: {counts}\n", config=path)
+    assert value(run, "reward/zero_std_frac") == expected
+
+
+def test_several_data_sets_of_slime_are_no_held_out_accuracy_until_one_is_chosen(tmp_path):
+    text = "perf 0: {'rollout/truncated_ratio': 0.1}\neval 0: {'eval/aime': 0.25, 'eval/math': 0.5}\n"
+    run = run_of(tmp_path, text)
+    assert value(run, "accuracy/val") is None and any("2 data sets" in note for note in run.source.notes)
+    assert value(run_of(tmp_path, text, mapping={"accuracy/val": "eval/math"}), "accuracy/val") == 0.5
+
+
+@pytest.mark.parametrize("kind", ["areal", "slime", "roll"])
+def test_a_step_that_is_cut_off_is_counted_and_left_out(tmp_path, kind):
+    whole = logs.log(kind, 2)
+    run = run_of(tmp_path, whole[: -len(logs.log(kind, 1)) // 3])
+    assert run.source.skipped_lines == 1 and any("too early" in note for note in run.source.notes)
+
+
+def test_the_length_of_areals_answers_is_worked_out(tmp_path):
+    run = run_of(tmp_path, logs.areal_table(3, {"ppo_actor/seq_len/avg": 500.0, "ppo_actor/prompt_len/avg": 120.0}))
+    assert value(run, "rollout/length_mean") == 380.0
+
+
+def test_a_table_that_no_training_step_stands_over_is_no_log_of_areal(tmp_path):
+    with pytest.raises(RunError):
+        run_of(tmp_path, "╒══╕\n│ ppo_actor/update/grad_norm │ 0.5 │\n╘══╛\n")
+
+
+def test_the_step_of_rolls_bare_json_is_that_of_its_pipeline_where_it_names_none(tmp_path):
+    text = 'pipeline step 6 start...\n[INFO] [DRIVER 0 / 1] {"critic/score/mean": 0.5, "actor/pg_loss@sum": 0.25}\n'
+    run = run_of(tmp_path, text)
+    assert [step for _, step in run.ticks] == [6] and value(run, "policy/loss") == 0.25

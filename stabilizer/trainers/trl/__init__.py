@@ -90,29 +90,6 @@ FAMILY = Family(
             gpu_memory=_GPU_MEMORY,
         ),
         Trainer(
-            id="ms-swift",
-            parent="trl",
-            advice=knobs.SWIFT,
-            metrics=_METRICS,
-            switches=_SWITCHES,
-            gpu_memory=(
-                "halve --per_device_train_batch_size and double --gradient_accumulation_steps (the"
-                " optimisation stays the same); with a colocated vLLM also lower"
-                " --vllm_gpu_memory_utilization, or shorten --max_completion_length"
-            ),
-        ),
-        Trainer(
-            id="llama-factory",
-            parent="trl",
-            advice=knobs.LLAMA_FACTORY,
-            metrics=_METRICS,
-            switches=_SWITCHES,
-            gpu_memory=(
-                "halve per_device_train_batch_size and double gradient_accumulation_steps (the optimisation"
-                " stays the same), or shorten max_new_tokens"
-            ),
-        ),
-        Trainer(
             id="trl-old-ppo",
             advice=knobs.OLD_PPO,
             metrics=(old_ppo.NAMES,),

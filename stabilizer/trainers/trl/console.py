@@ -39,6 +39,12 @@ _BAR = re.compile(r"(?:\||\s|^)(\d{1,12})/(\d{1,12}) \[[^\]\n]{0,80}?(?:it|s)?")
 _OURS = ("loss", "reward", "grad_norm", "learning_rate", "kl", "objective/", "eval_", "train_runtime")
 _TORN = re.compile(r"\{'(?:loss|eval_|objective/|num_tokens|reward)[^'{}]*': '?[-+\dni]")
 
+_INSIDE = (
+    (re.compile(rb"\[INFO:swift\]|\[INFO\|[^\]\n]{0,40}\] swift[. ]|run sh: `[^`\n]{0,400}swift/cli/"), "ms-swift"),
+    (re.compile(rb"\] llamafactory\.|Welcome to LLaMA Factory|llamafactory/launcher"), "llama-factory"),
+)
+"""What the trainers that run on transformers' Trainer print beside its dictionaries."""
+
 ALWAYS = {"epoch", "episode"}
 """One of these is in whatever Trainer prints."""
 
@@ -70,8 +76,9 @@ def read(path: Path, *, mapping: dict[str, str], config: Mapping[str, Any] | Non
     if torn:
         notes.append(f"{torn} printed dictionaries end too early and are left out")
     return state.run_of(
-        records, path, format=NAME, mapping=mapping, config=config, planned=planned, skipped=torn, notes=notes
-    )
+        records, path, format=NAME, mapping=mapping, config=config, planned=planned, skipped=torn, notes=notes,
+        trainer=next((trainer for sign, trainer in _INSIDE if sign.search(head(path))), "trl"),
+    )  # fmt: skip
 
 
 class _Parser(ConsoleParser):

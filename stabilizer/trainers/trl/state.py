@@ -65,6 +65,9 @@ OLD_NAMES = {
 }  # fmt: skip
 """Beside these `rewards/<f>` becomes `reward/<f>/mean`. Where a log has the new name too, the old one stays `trl/`."""
 
+_OF_SWIFT = {"entropy/mean": "policy/entropy"}
+"""What ms-swift calls otherwise."""
+
 PPO_NAMES = {
     # TRL's experimental PPO           ours
     "loss/policy_avg":                 "policy/loss",
@@ -106,8 +109,10 @@ SIGNS = (
 ONLINE = ("reward", "reward_std", "objective/scores", "completion_length")
 OFFLINE = ("rewards/chosen", "logps/chosen")
 
-CONFIG_NAMES = ("grpo_config", "training_args", "training_config", "config", "recipe")
+CONFIG_NAMES = ("grpo_config", "training_args", "training_config", "config", "recipe", "args")
 CONFIG_KEYS = frozenset({"num_generations", "per_device_train_batch_size", "max_completion_length", "num_iterations"})
+INSIDE = {"rlhf_type": "ms-swift", "finetuning_type": "llama-factory"}
+"""Settings by which a configuration tells the trainer that runs transformers' Trainer inside."""
 
 _CHECKPOINT = re.compile(r"checkpoint-(\d+)\Z")
 _CARD_VERSION = re.compile(r"^\s*[-*]\s*TRL:\s*v?(\d+)\.(\d+)", re.MULTILINE)
@@ -184,13 +189,21 @@ def run_of(
     return assemble(
         name or _run_name(file),
         format=format,
-        trainer=(PPO if ppo and trainer == "trl" else trainer) if online else "transformers",
+        trainer=_trainer(trainer, settings, ppo) if online else "transformers",
         files=[file],
         rows=entries,
         about=about,
         skipped=skipped + left_out,
         notes=notes,
     )
+
+
+def _trainer(named: str, settings: Mapping[str, Any], ppo: bool) -> str:
+    """Whose settings advice speaks of: the trainer that the format or the configuration tells, else TRL's own."""
+    if named != "trl":
+        return named
+    inside = next((trainer for key, trainer in INSIDE.items() if key in settings), "")
+    return inside or (PPO if ppo else named)
 
 
 # --- which file ----------------------------------------------------------------------------------------------------
@@ -324,7 +337,7 @@ def _names(
         return {**kept, **{key: NAMES[key] for key in ("grad_norm", "learning_rate") if key in seen}}
     table = PPO_NAMES if "objective/scores" in seen else NAMES
     names = {**kept, **{key: ours for key, ours in table.items() if key in seen}}
-    for key, ours in OLD_NAMES.items():
+    for key, ours in (*OLD_NAMES.items(), *_OF_SWIFT.items()):
         if key in seen and ours not in names.values():
             names[key] = ours
     for key in seen:

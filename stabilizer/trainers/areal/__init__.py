@@ -1,0 +1,37 @@
+"""AReaL."""
+
+from __future__ import annotations
+
+from stabilizer.trainers.areal import config, knobs, log, validity
+from stabilizer.trainers.reader import Rank, reader
+from stabilizer.trainers.trainer import Checks, Family, Groups, Trainer
+
+FAMILY = Family(
+    trainers=(
+        Trainer(
+            id="areal",
+            packages=("areal",),
+            schema=config.AREAL,
+            checks=Checks(newest=validity.NEWEST, rules=validity.areal, defaults=lambda version: validity.DEFAULTS),
+            advice=knobs.AREAL,
+            metrics=(log.NAMES,),
+            switches={"value/loss": "with a critic: section"},
+            settings={
+                "model": ("actor.path",),
+                "task": ("train_dataset.path",),
+                "precision": ("actor.dtype",),
+                "steps": ("total_train_steps",),
+                "schedule": ("actor.optimizer.lr_scheduler_type",),
+                "warmup": ("actor.optimizer.warmup_steps_proportion",),
+            },
+            groups=Groups("gconfig.n_samples"),
+            gpu_memory=(
+                "lower actor.mb_spec.max_tokens_per_mb (and ref.mb_spec.max_tokens_per_mb); it changes memory and"
+                " speed alone. If the traceback is the engine's, lower sglang.mem_fraction_static or"
+                " vllm.gpu_memory_utilization"
+            ),
+        ),
+    ),
+    readers=(reader(log, Rank.CONSOLE, printed=True),),
+    named=log.named,
+)

@@ -1,0 +1,37 @@
+"""LLaMA-Factory. Its logs are those of transformers' Trainer, which TRL's readers know."""
+
+from __future__ import annotations
+
+from stabilizer.trainers.llama_factory import config, knobs, validity
+from stabilizer.trainers.trainer import Checks, Family, Trainer
+from stabilizer.trainers.trl import state
+
+FAMILY = Family(
+    trainers=(
+        Trainer(
+            id="llama-factory",
+            aliases=("llamafactory",),
+            parent="trl",
+            packages=("llamafactory", "llmtuner"),
+            schema=config.LLAMA_FACTORY,
+            checks=Checks(
+                newest=validity.NEWEST, rules=validity.llama_factory, defaults=lambda version: validity.DEFAULTS
+            ),
+            advice=knobs.LLAMA_FACTORY,
+            metrics=(state.NAMES,),
+            settings={
+                "task": ("dataset",),
+                "model": ("model_name_or_path",),
+                "steps": ("max_steps",),
+                "per_device": ("per_device_train_batch_size",),
+                "accumulation": ("gradient_accumulation_steps",),
+                "schedule": ("lr_scheduler_type",),
+                "warmup": ("warmup_steps", "warmup_ratio"),
+            },
+            gpu_memory=(
+                "halve per_device_train_batch_size and double gradient_accumulation_steps (the optimisation"
+                " stays the same), or shorten max_new_tokens"
+            ),
+        ),
+    ),
+)

@@ -1,0 +1,40 @@
+"""slime."""
+
+from __future__ import annotations
+
+from stabilizer.trainers.reader import Rank, reader
+from stabilizer.trainers.slime import config, knobs, log, validity
+from stabilizer.trainers.trainer import Checks, Family, Groups, Trainer
+
+FAMILY = Family(
+    trainers=(
+        Trainer(
+            id="slime",
+            packages=("slime", "slime_plugins"),
+            schema=config.SLIME,
+            checks=Checks(newest=validity.NEWEST, rules=validity.slime, defaults=lambda version: validity.DEFAULTS),
+            advice=knobs.SLIME,
+            metrics=(log.NAMES,),
+            switches={
+                "policy/kl_ref": "with --use-kl-loss",
+                "reward/zero_std_frac": "with --rollout-batch-size known",
+                "accuracy/train": "with --log-passrate",
+            },
+            settings={
+                "model": ("hf-checkpoint",),
+                "task": ("prompt-data",),
+                "reward": ("rm-type", "custom-rm-path"),
+                "steps": ("num-rollout",),
+                "schedule": ("lr-decay-style",),
+                "warmup": ("lr-warmup-iters", "lr-warmup-fraction"),
+            },
+            groups=Groups("n-samples-per-prompt", "advantage-estimator", config.GROUPED),
+            gpu_memory=(
+                "halve --micro-batch-size, or --max-tokens-per-gpu with --use-dynamic-batch-size; they change memory"
+                " and speed alone. If the traceback is SGLang's, lower --sglang-mem-fraction-static"
+            ),
+        ),
+    ),
+    readers=(reader(log, Rank.CONSOLE, printed=True),),
+    named=log.named,
+)
