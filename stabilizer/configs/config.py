@@ -61,6 +61,23 @@ class Repeated:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Beside:
+    """A command of the same script that trains nothing."""
+
+    does: str
+    """In words, e.g. `serves a model`."""
+    program: str
+    """The words by which it is known, e.g. `trl vllm-serve`."""
+    words: tuple[str, ...]
+    """What follows the program, flags left out."""
+    settings: Mapping[str, Any]
+    """By flag, with underscores."""
+    devices: tuple[int, ...] | None
+    """The GPUs it sees; None where nothing is said."""
+    line: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Parsed:
     """What a reader found in a file, before the trainer is known."""
 
@@ -77,6 +94,12 @@ class Parsed:
     notes: tuple[str, ...] = ()
     """What could not be read, in words."""
     repeated: tuple[Repeated, ...] = ()
+    beside: tuple[Beside, ...] = ()
+    """The commands of the script that train nothing."""
+    does: str = ""
+    """What the command does where it trains nothing and no other command of the script trains."""
+    devices: tuple[int, ...] | None = None
+    """The GPUs that the command sees; None where nothing is said."""
 
 
 def number(text: str) -> int | float | None:

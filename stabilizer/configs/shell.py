@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from stabilizer.configs.config import ConfigError, Parsed, Setting, Unresolved, limited, scalar
+from stabilizer.configs.config import Beside, ConfigError, Parsed, Setting, Unresolved, limited, scalar
+from stabilizer.configs.purposes import Purpose, purpose
 from stabilizer.configs.python_script import literal
 
 FORM = "shell"
@@ -53,12 +54,18 @@ _PLAIN = re.compile(r"\$([A-Za-z_]\w*)")
 _BRACED = re.compile(r"([A-Za-z_]\w*)(?::?([-=])(.*))?", re.S)
 _SUM = re.compile(r"[\w\s+*/%()-]{1,200}")
 _TRAINING = re.compile(
-    r"main_ppo|verl\.trainer|openrlhf|train_ppo|grpo|rloo|ppo|skyrl|nemo|prime_rl|\brl\b|open_r1|accelerate|torchrun|trl",
+    r"main_ppo|verl\.trainer|openrlhf|train_ppo|grpo|rloo|ppo|skyrl|nemo|prime_rl|\brl\b|open_r1|accelerate|torchrun|trl|swift|llamafactory"
+    r"|rlhf|areal|slime|train_async|start_\w+_pipeline",
     re.I,
 )
 _ARRAY = re.compile(r"([A-Za-z_]\w*)(\+?)=")
 _ALL_OF = re.compile(r"\$\{([A-Za-z_]\w*)\[[@*]\]\}")
 """A word that stands for all words of an array."""
+_FILES = (".yaml", ".yml", ".json")
+_TAKES_FILE = re.compile(r"^(?:\S*/)?(?:llamafactory-cli|lmf) train |^(?:\S*/)?swift (?:sft|pt|rlhf) ")
+"""Programs whose first word may be the file with their settings."""
+_DEVICES = re.compile(r"\d{1,4}(?:,\d{1,4}){0,63}")
+_MAX_BESIDE = 20
 _MAX_WORDS = 50_000
 _SHOWN = 2000
 """Characters of the command without its settings that are kept."""
@@ -93,17 +100,41 @@ def read(path: Path, text: str) -> Parsed:
         commands = [command for command in _commands(text) if command.words]
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
-    best = max(commands, key=_arguments, default=Command())
-    scan = _Scan(best, path, text)
-    words = [word.text for word in best.words if not word.text.startswith("-") and "=" not in word.text]
+    scans = [_Scan(command, path, text) for command in commands]
+    best, other = _chosen(scans) if scans else (_Scan(Command(), path, text), None)
     return Parsed(
         form=FORM,
         path=path,
         text=text,
-        settings=limited(scan.found, path),
-        command=" ".join(words)[:_SHOWN],
-        processes=scan.processes,
-        hints={"end": best.words[-1].end if best.words else 0},
+        settings=limited(best.found, path),
+        command=best.program[:_SHOWN],
+        processes=best.processes,
+        hints={"end": best.end},
+        beside=tuple(_besides(scans, best)),
+        does=f"`{other.program}` {other.does}" if other else "",
+        devices=best.devices,
+    )
+
+
+def _chosen(scans: list[_Scan]) -> tuple[_Scan, Purpose | None]:
+    """The command with the most settings that may train, else of all, and what it does where it can't train."""
+    training = [scan for scan in scans if scan.arguments and purpose(scan.program) is None]
+    best = max(training or scans, key=lambda scan: scan.arguments)
+    return best, None if training else purpose(best.program)
+
+
+def _besides(scans: list[_Scan], best: _Scan) -> Iterator[Beside]:
+    """The other commands that train nothing."""
+    others = [(scan, found) for scan in scans if scan is not best and (found := purpose(scan.program))]
+    for scan, found in others[:_MAX_BESIDE]:
+        yield _beside(scan, found)
+
+
+def _beside(scan: _Scan, found: Purpose) -> Beside:
+    said = {setting.key.replace("-", "_"): setting.value for setting in scan.found}
+    words = tuple(scan.program.rpartition(found.program.rpartition(" ")[2])[2].split())
+    return Beside(
+        does=found.does, program=found.program, words=words, settings=said, devices=scan.devices, line=scan.line
     )
 
 
@@ -132,11 +163,6 @@ def written(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _arguments(command: Command) -> int:
-    count = sum(word.text.startswith("--") or bool(_OVERRIDE.fullmatch(word.text)) for word in command.words)
-    return count * (10 if _TRAINING.search(command.text) else 1)
-
-
 class _Scan:
     """Goes through the words of a command and collects its settings."""
 
@@ -146,11 +172,45 @@ class _Scan:
         self._words, self._path, self._text = command.words, path, text
         self._launching = any(word.text in ("accelerate", "torchrun", "deepspeed") for word in self._words[:6])
         """Whether the flags are still those of a launcher."""
+        self._free: list[str] = []
+        """Words that are no flag, no value of a flag and no setting."""
         place = 0
         while place < len(self._words) and _ASSIGNMENT.match(self._words[place].text):
             place += 1  # the environment given to this one command: FOO=1 python ...
+        self._environment = dict(word.text.split("=", 1) for word in self._words[:place])
         while place < len(self._words):
             place += self._take(place)
+
+    @property
+    def program(self) -> str:
+        """The command without its flags and settings."""
+        return " ".join(self._free)
+
+    @property
+    def arguments(self) -> int:
+        """How many words look like settings, those of a training ten times."""
+        words = self._words
+        count = sum(word.text.startswith("--") or bool(_OVERRIDE.fullmatch(word.text)) for word in words)
+        return (count or self._named_file()) * (10 if _TRAINING.search(" ".join(word.text for word in words)) else 1)
+
+    @property
+    def end(self) -> int:
+        """Where the command ends in the text."""
+        return self._words[-1].end if self._words else 0
+
+    @property
+    def line(self) -> int:
+        """Where the command begins."""
+        return self._text.count("\n", 0, self._words[0].start) + 1 if self._words else 0
+
+    @property
+    def devices(self) -> tuple[int, ...] | None:
+        """The GPUs that `CUDA_VISIBLE_DEVICES=0,1` before the command names."""
+        said = self._environment.get("CUDA_VISIBLE_DEVICES", "")
+        return tuple(map(int, said.split(","))) if _DEVICES.fullmatch(said) else None
+
+    def _named_file(self) -> int:
+        return sum(setting.key == "config" for setting in self.found)
 
     def _take(self, place: int) -> int:
         """Take in a word and those that belong to it; returns how many."""
@@ -165,11 +225,22 @@ class _Scan:
             return 2
         if word.text.endswith(".py") or word.text == "-m":
             self._launching = False
+        self._word(word)
         return 1
+
+    def _word(self, word: Word) -> None:
+        """A word that is no flag; of some programs the first one is the file with the settings."""
+        if word.text.startswith("-") or _OVERRIDE.fullmatch(word.text):
+            return
+        self._free.append(word.text)
+        if word.text.endswith(_FILES) and _TAKES_FILE.search(self.program):
+            self._add("config", "config", word.text, word, (word.start, word.end))
 
     def _flag(self, place: int) -> int:
         word = self._words[place]
         flag, equals, inline = word.text.partition("=")
+        if flag == "--module":  # deepspeed --module openrlhf.cli.train_ppo_ray
+            self._free += [word.text for word in self._words[place + 1 : place + 2]]
         value, span = _flag_value(self._words, place, equals, inline, self._text)
         if self._launching and flag in PROCESS_FLAGS:
             self.processes = value if isinstance(value, int) else None
@@ -252,12 +323,11 @@ def _split(text: str, variables: dict[str, str | None]) -> Iterator[Command]:
                 held, place = _array(text, place + 1, variables)
                 arrays[array[1]] = [*(arrays.get(array[1], []) if array[2] else []), *held]
                 count += len(held)
-                continue
-            redirects = place < len(text) and text[place] in "<>" and word.text.isdigit()
-            named = _ALL_OF.fullmatch(word.text)
-            words = arrays.get(named[1], [word]) if named else [] if redirects else [word]
-            command.words += words
-            count += len(words)
+            elif not (word.text.isdigit() and text[place : place + 1] in ("<", ">")):
+                named = _ALL_OF.fullmatch(word.text)
+                words = arrays.get(named[1], [word]) if named else [word]
+                command.words += words
+                count += len(words)
             if count > _MAX_WORDS:
                 raise ConfigError(f"more than {_MAX_WORDS:,} words; is this the script that starts the training?")
     yield command

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,8 @@ from stabilizer.preflight.rules.base import Finding
 from stabilizer.trainers import configs
 from stabilizer.trainers.configuration import Config
 from stabilizer.trainers.quantities import View
+from stabilizer.trainers.schema import Schema
+from stabilizer.trainers.versions import version_beside
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,14 +62,11 @@ def configured(parsed: Parsed, options: Options) -> Config:
         extra = [_override(text) for text in options.overrides]
         parsed = dataclasses.replace(parsed, settings=(*parsed.settings, *extra))
     if options.trainer:
-        trainer, why = configs.named(options.trainer), "as given"
+        trainer, why, guessed = configs.named(options.trainer), "as given", False
     else:
-        trainer, why = configs.recognised(parsed)
+        trainer, why, guessed = configs.recognised(parsed)
     settings = configs.canonical(trainer, parsed)
-    told, used, version_why = configs.version_of(trainer, settings)
-    if options.version:
-        parse_version(options.version)
-        told, used, version_why = options.version, options.version, "as given"
+    version, used, version_why = _version(parsed, trainer, settings, options)
     processes = options.processes or parsed.processes
     declared = settings.get("num_processes")
     if processes is None and declared is not None and isinstance(declared.value, int):
@@ -76,7 +75,7 @@ def configured(parsed: Parsed, options: Options) -> Config:
         parsed=parsed,
         trainer=trainer,
         trainer_why=why,
-        version=told,
+        version=version,
         version_used=used,
         version_why=version_why,
         settings=settings,
@@ -84,7 +83,21 @@ def configured(parsed: Parsed, options: Options) -> Config:
         gpus=options.gpus,
         model_size=options.model_size,
         prompts=options.prompts,
+        guessed=guessed,
     )
+
+
+def _version(
+    parsed: Parsed, trainer: Schema, settings: Mapping[str, Setting], options: Options
+) -> tuple[str | None, str, str]:
+    """(the version that is known or None, the version to judge by, why): as given, as a file beside it says, by keys."""
+    if options.version:
+        parse_version(options.version)
+        return options.version, options.version, "as given"
+    beside = None if options.alone else version_beside(parsed.path, trainer)
+    if beside:
+        return beside.version, beside.version, f"by {beside.where} beside it"
+    return configs.version_of(trainer, settings)
 
 
 def judge(config: Config) -> Preflight:

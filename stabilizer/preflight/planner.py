@@ -20,7 +20,6 @@ from stabilizer.preflight.memory import SHARDINGS, Memory, Shape, engine_gib, es
 from stabilizer.trainers.areal import plan as areal
 from stabilizer.trainers.constraints import Violation
 from stabilizer.trainers.easyr1 import plan as easyr1
-from stabilizer.trainers.llama_factory import plan as llama_factory
 from stabilizer.trainers.ms_swift import plan as ms_swift
 from stabilizer.trainers.nemo_rl import plan as nemo_rl
 from stabilizer.trainers.openrlhf import plan as openrlhf
@@ -44,7 +43,6 @@ TRAINERS: Mapping[str, Planned] = {
     "nemo-rl": nemo_rl.PLANNED,
     "prime-rl": prime_rl.PLANNED,
     "ms-swift": ms_swift.PLANNED,
-    "llama-factory": llama_factory.PLANNED,
     "slime": slime.PLANNED,
     "areal": areal.PLANNED,
     "roll": roll.PLANNED,

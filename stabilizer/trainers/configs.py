@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections import Counter
 from collections.abc import Mapping
+from functools import cache
 from operator import itemgetter
+from typing import NamedTuple
 
 from stabilizer.configs.config import ConfigError, Parsed, Setting, Version, parse_version
 from stabilizer.trainers.all import TRAINERS as ALL
@@ -25,20 +28,112 @@ def named(name: str) -> Schema:
     raise ConfigError(f"--trainer {name}: not known; {hint}There are {', '.join(t.name for t in TRAINERS)}")
 
 
-def recognised(parsed: Parsed) -> tuple[Schema, str]:
-    """The trainer that a configuration is for, and the evidence."""
-    found = {trainer.name: _evidence(trainer, parsed) for trainer in TRAINERS}
-    parents = [trainer for trainer in TRAINERS if not trainer.parent]
-    best = max(parents, key=lambda trainer: len(found[trainer.name]))
-    if not found[best.name] and not any(found.values()):
+class Recognised(NamedTuple):
+    """The trainer that a configuration is for."""
+
+    trainer: Schema
+    why: str
+    """The evidence."""
+    guessed: bool
+    """Whether the evidence is only keys that other programs have too."""
+
+
+def recognised(parsed: Parsed) -> Recognised:
+    """The trainer that a configuration is for; ConfigError where it trains nothing or the keys are anyone's.
+
+    The words of a command decide. Without them keys do: each counts less, the more trainers have it. What only one
+    family of trainers has makes it certain; keys that others have too are a guess from the second on.
+    """
+    if parsed.does:
+        raise ConfigError(
+            f"{parsed.path}: {parsed.does} and trains nothing; give the command that trains, in one file with this"
+            " one where the two belong together"
+        )
+    words = {trainer.name: _words(trainer, parsed) for trainer in TRAINERS}
+    best, known = _weighed(parsed, words)
+    said = [*words[best.name], *words.get(best.parent, ())]
+    own = [key for key in known if _alone(best, key)]
+    if said or own:
+        signs = [key for key in known if key in best.signs] or own
+        return Recognised(best, f"by {_listed([*said, *(setting_of(parsed, key) for key in signs)])}", False)
+    if len(known) < FEWEST:
         raise ConfigError(
             f"{parsed.path}: can't tell which trainer this is for (no key known of any among"
             f" {', '.join(s.written for s in parsed.settings[:4])}{', …' if len(parsed.settings) > 4 else ''});"
             f" name it with --trainer {'|'.join(trainer.name for trainer in TRAINERS)}"
         )
-    best = next((child for child in TRAINERS if child.parent == best.name and found[child.name]), best)
-    clues = found[best.name]
-    return best, f"by {', '.join(clues[:3])}"
+    told = _listed([setting_of(parsed, key) for key in known])
+    return Recognised(best, f"guessed from {told}, which others have too", True)
+
+
+def _listed(clues: list[str]) -> str:
+    return ", ".join(clues[:3])
+
+
+def _weighed(parsed: Parsed, words: Mapping[str, list[str]]) -> tuple[Schema, list[str]]:
+    """The likeliest trainer and the keys that it knows. A key counts less, the more trainers have it."""
+    asked = [t for t in TRAINERS if words[t.name] or words.get(t.parent)] or list(TRAINERS)
+    keys = _asked_keys(parsed)
+    known = {trainer.name: [key for key in keys if _knows(trainer, key)] for trainer in asked}
+    owners = Counter(key for found in known.values() for key in found)
+    weight = {t.name: len(words[t.name]) + sum(1 / owners[key] for key in known[t.name]) for t in asked}
+    possible = [t for t in asked if not t.parent or words[t.name] or set(t.signs).intersection(known[t.name])]
+    best = max(possible or asked, key=lambda trainer: weight[trainer.name])
+    return best, known[best.name]
+
+
+FEWEST = 2
+"""Keys that others have too from which on a trainer is guessed."""
+
+
+def setting_of(parsed: Parsed, key: str) -> str:
+    """A key as it is written."""
+    found = next((s.written for s in parsed.settings if key in (s.key, s.key.replace("-", "_"))), key)
+    return found.lstrip("-")
+
+
+def _asked_keys(parsed: Parsed) -> list[str]:
+    """The keys of a configuration; those of flags with underscores too, which most parsers take for the same."""
+    found: dict[str, None] = {}
+    for setting in parsed.settings:
+        found[setting.key] = None
+        if setting.written.startswith("--") and "-" in setting.key:
+            found[setting.key.replace("-", "_")] = None
+    return list(found)
+
+
+@cache
+def _own(name: str) -> frozenset[str]:
+    """All keys of a trainer, under all its spellings."""
+    trainer = _BY_NAME[name]
+    return frozenset({*trainer.keys, *trainer.aliases, *trainer.signs, *trainer.defaults})
+
+
+def _knows(trainer: Schema, key: str) -> bool:
+    return key in _own(trainer.name)
+
+
+@cache
+def _families(key: str) -> frozenset[str]:
+    """The trainers that have a key, those that grew out of one another counted as one."""
+    return frozenset(trainer.parent or trainer.name for trainer in TRAINERS if _knows(trainer, key))
+
+
+def _alone(trainer: Schema, key: str) -> bool:
+    """Whether a key is one of this family's alone, and no everyday word."""
+    family = trainer.parent or trainer.name
+    signs = {sign for t in TRAINERS if family in (t.name, t.parent) for sign in t.signs}
+    return _families(key) == {family} and ("." in key or key in signs)
+
+
+def _words(trainer: Schema, parsed: Parsed) -> list[str]:
+    """Words of the command or of a value that only this trainer's configurations have."""
+    clues = [f"`{word}`" for word in trainer.commands if _named_in(word, parsed.command)]
+    if trainer.words:
+        texts = [s for s in parsed.settings if isinstance(s.value, str)]
+        found = [s for s in texts if any(word in s.value.lower() for word in trainer.words)]
+        clues += [f"{s.written}: {s.value[:40]}" for s in found[:1]]
+    return clues
 
 
 def canonical(trainer: Schema, parsed: Parsed) -> dict[str, Setting]:
@@ -76,22 +171,6 @@ def version_of(trainer: Schema, settings: Mapping[str, Setting]) -> tuple[str | 
 def _dated(versions: Mapping[str, str | None]) -> list[tuple[Version, str, str]]:
     """(version, as it is written, key) of the keys that have one."""
     return [(parse_version(version), version, key) for key, version in versions.items() if version]
-
-
-def _evidence(trainer: Schema, parsed: Parsed) -> list[str]:
-    keys = {setting.key for setting in parsed.settings}
-    clues = [f"`{word}`" for word in trainer.commands if _named_in(word, parsed.command)]
-    clues += [key for key in trainer.signs if key in keys]
-    clues += [key for key in trainer.aliases if key in keys and "." in key or f"--{key}" in _flags(parsed)]
-    if trainer.words:
-        texts = [s for s in parsed.settings if isinstance(s.value, str)]
-        found = [s for s in texts if any(word in s.value.lower() for word in trainer.words)]
-        clues += [f"{s.written}: {s.value[:40]}" for s in found[:1]]
-    return clues
-
-
-def _flags(parsed: Parsed) -> set[str]:
-    return {setting.written for setting in parsed.settings if setting.written.startswith("--")}
 
 
 def _named_in(word: str, command: str) -> bool:

@@ -31,6 +31,8 @@ class Config:
     """Parameters in billions."""
     prompts: int | None = None
     """Prompts in the data set."""
+    guessed: bool = False
+    """Whether the trainer is only guessed, from keys that others have too."""
 
     def value(self, key: str, default: Any = None) -> Any:
         """The value written for `key`; `default` when it is not written or can't be known."""

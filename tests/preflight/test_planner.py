@@ -17,6 +17,7 @@ from stabilizer.preflight.paste import paste
 from stabilizer.trainers.validity import violations
 
 TRL = ("trl", "trl-rloo", "open-r1")
+PER_PROCESS = (*TRL, "ms-swift")
 
 
 def questions():
@@ -34,7 +35,7 @@ def test_every_plan_is_accepted_and_its_numbers_add_up(asked):
     found = planner.plans(asked)
     assert found
     for plan in found[:: max(len(found) // 60, 1)]:
-        processes = plan.processes if asked.trainer in TRL else None
+        processes = plan.processes if asked.trainer in PER_PROCESS else None
         assert violations(asked.trainer, asked.version, plan.config, processes=processes, gpus=asked.gpus) == []
         assert plan.processes + plan.vllm_gpus <= asked.gpus
         per_prompt = plan.group if asked.version == "0.14.0" else 1  # there the per-device batch counts prompts
@@ -215,11 +216,11 @@ def test_what_is_pasted_says_the_plans_configuration(trainer):
     body = text.partition("\n")[2]
     if trainer == "prime-rl":
         read = dict(flat(tomllib.loads(body)))
-    elif trainer in ("verl", "search-r1", "skyrl"):
+    elif trainer in ("verl", "search-r1", "skyrl", "areal"):
         words = [word for word in shlex.split(body.replace("\\\n", " ")) if "=" in word]
         read = {key: yaml.safe_load(value) for key, value in (word.split("=", 1) for word in words)}
-    elif trainer == "openrlhf":
-        words = shlex.split(body.replace("\\\n", " "))[3:]
+    elif trainer in ("openrlhf", "slime", "ms-swift"):
+        words = shlex.split(body.replace("\\\n", " "))
         flags = " ".join(words).split("--")[1:]
         read = {flag.split()[0]: yaml.safe_load(flag.split()[1]) if len(flag.split()) > 1 else True for flag in flags}
     else:

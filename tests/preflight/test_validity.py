@@ -284,6 +284,11 @@ def test_every_violation_says_what_would_do_and_where_it_is_checked(trainer):
         "algo.advantage.estimator": "rloo",
         "policy.train_global_batch_size": 100,
         "orchestrator.group_size": 7,
+        "rlhf_type": "grpo",
+        "stage": "ppo",
+        "rollout-temperature": 0.0,
+        "total_train_epochs": 0,
+        "prompt_length": 512,
     }
     found = violations(trainer, None, config, processes=7, gpus=7)
     assert found

@@ -27,6 +27,7 @@ from stabilizer.preflight.rules import (
     removed_keys,
     repeated_keys,
     sampling,
+    served,
     single_answer,
     smaller_than_recipe,
     sparse_logging,
@@ -39,6 +40,7 @@ from stabilizer.preflight.rules import (
 
 RULES: tuple[ModuleType, ...] = (
     rejected,
+    served,
     single_answer,
     repeated_keys,
     unknown_keys,

@@ -27,6 +27,8 @@ ID = "keys/removed"
 def check(view: View) -> Iterator[Finding]:
     """One finding for every key out of its time."""
     config = view.config
+    if config.guessed:  # the keys are as likely another program's
+        return
     now = parse_version(config.version_used)
     for key in config.settings:
         known = config.trainer.keys.get(key)

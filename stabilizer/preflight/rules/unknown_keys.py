@@ -7,7 +7,8 @@ Why it matters
     run trains with the default of the intended key.
 Exceptions
     Keys of your own reward functions or environments are legitimate: unless a known key is close, a key is only
-    mentioned, and only where the trainer's list is complete. Nothing is said where no list is known.
+    mentioned, and only where the trainer's list is complete. Nothing is said where no list is known, or where the
+    trainer was only guessed.
 Fix
     The nearest key, if there is one; renaming is left to the user.
 References
@@ -50,6 +51,8 @@ OPEN_GROUPS = (
 def check(view: View) -> Iterator[Finding]:
     """One finding for every misspelt key; one in all for the others."""
     trainer = view.config.trainer
+    if view.config.guessed:  # the keys are as likely another program's
+        return
     known = {*trainer.keys, *trainer.aliases} if trainer.keys else set()
     others: list[str] = []
     for key, setting in _strangers(view, known):

@@ -47,44 +47,66 @@ FILLED = 16
 def quantities(ask: Ask) -> dict[str, Quantity]:
     """The neutral words for a command of ms-swift; only its GRPO and PPO generate."""
     kind = str(ask.raw("rlhf_type")).lower() if "rlhf_type" in ask.config.settings else _by_command(ask)
-    estimator = str(ask.raw("advantage_estimator") or "grpo")
     if kind not in ("grpo", "ppo"):
         return _common(ask, None)
-    accumulation, processes = _accumulation(ask), ask.config.processes or ask.config.gpus
-    device, group = ask.num("per_device_train_batch_size"), ask.num("num_generations")
-    per_generation = _per_generation(ask, times(device, processes)) or accumulation
-    answers = times(device, processes, accumulation)
-    inner = ask.num("num_iterations")
-    in_reward = ask.flag("kl_in_reward") or (ask.raw("kl_in_reward") is None and estimator != "grpo")
-    beta = ask.num("beta")
+    batch = _batch(ask)
+    estimator = str(ask.raw("advantage_estimator") or "grpo")
+    kinds = {"grpo": "grpo", "rloo": "rloo"}
     return {
-        **_common(ask, divided(answers, group)),
-        "algorithm": ask.made("ppo" if kind == "ppo" else "grpo" if estimator == "grpo" else
-                              "rloo" if estimator == "rloo" else "reinforce", "advantage_estimator"),
+        **_common(ask, batch["prompts_update"].value),
+        "algorithm": ask.made("ppo" if kind == "ppo" else kinds.get(estimator, "reinforce"), "advantage_estimator"),
         "groups": ask.made(kind == "grpo", "rlhf_type"),
-        "kl_loss": ask.made(0.0 if in_reward else beta, "beta"),
-        "kl_reward": ask.made(beta if in_reward else 0.0, "beta"),
+        **_kl(ask, estimator),
         "group_size": ask("num_generations"),
-        "prompts_update": ask.made(divided(answers, group), "gradient_accumulation_steps",
-                                   f"{device:g} per device x {processes:g} processes x {accumulation:g} accumulated"
-                                   f" / {group:g} answers each" if answers and device and processes and group else "",
-                                   scale=_grown(ask)),
-        "prompts_rollout": ask.made(divided(times(device, processes, per_generation), group), "steps_per_generation"),
-        "updates": ask.made(divided(times(per_generation, inner), accumulation), "num_iterations",
-                            f"{per_generation:g} steps per generation x {inner:g} iterations / {accumulation:g}"
-                            " accumulated" if per_generation and inner and accumulation else ""),
+        **batch,
         "inner": ask("num_iterations"),
         "max_prompt": ask("max_length"),
         "max_completion": ask("max_completion_length"),
         "context": ask("vllm_max_model_len"),
         "temperature": ask("temperature"),
-        "top_p": ask("top_p"), "top_k": ask("top_k"), "min_p": ask("min_p"),
-        "correction": ask.made(ask.raw("rollout_importance_sampling_mode") is not None,
-                               "rollout_importance_sampling_mode"),
+        "top_p": ask("top_p"),
+        "top_k": ask("top_k"),
+        "min_p": ask("min_p"),
+        "correction": ask.made(
+            ask.raw("rollout_importance_sampling_mode") is not None, "rollout_importance_sampling_mode"
+        ),
         "clip_low": ask("epsilon"),
         "clip_high": ask("epsilon_high") if ask.raw("epsilon_high") is not None else ask("epsilon"),
         "max_grad_norm": ask("max_grad_norm"),
-    }  # fmt: skip
+    }
+
+
+def _kl(ask: Ask, estimator: str) -> dict[str, Quantity]:
+    """Where beta weighs a KL: in the loss of GRPO, in the reward of the other estimators."""
+    said, beta = ask.raw("kl_in_reward"), ask.num("beta")
+    in_reward = ask.flag("kl_in_reward") if said is not None else estimator != "grpo"
+    none = ask.made(0.0, "beta")
+    weighed = ask.made(beta, "beta")
+    return {"kl_loss": none if in_reward else weighed, "kl_reward": weighed if in_reward else none}
+
+
+def _batch(ask: Ask) -> dict[str, Quantity]:
+    """Prompts and updates of one batch of answers."""
+    accumulation, processes = _accumulation(ask), ask.config.processes or ask.config.gpus
+    device, group, inner = (
+        ask.num(key) for key in ("per_device_train_batch_size", "num_generations", "num_iterations")
+    )
+    one_pass = times(device, processes)
+    per_generation = _per_generation(ask, one_pass) or accumulation
+    prompts = divided(times(one_pass, accumulation), group)
+    updates = divided(times(per_generation, inner), accumulation)
+    how = f"{one_pass:g} answers a pass x {accumulation:g} accumulated / {group:g} each" if prompts else ""
+    return {
+        "prompts_update": ask.made(prompts, "gradient_accumulation_steps", how, scale=_grown(ask)),
+        "prompts_rollout": ask.made(divided(times(one_pass, per_generation), group), "steps_per_generation"),
+        "updates": ask.made(
+            updates,
+            "num_iterations",
+            f"{per_generation:g} steps per generation x {inner:g} iterations / {accumulation:g} accumulated"
+            if updates
+            else "",
+        ),
+    }
 
 
 def _by_command(ask: Ask) -> str:

@@ -22,7 +22,7 @@ def configure(cut: Cut) -> dict[str, Any]:
         config["steps_per_generation"] = cut.accumulation * cut.updates
     if cut.vllm == "none":
         return config
-    config |= {"use_vllm": "true", "vllm_mode": cut.vllm}
+    config |= {"use_vllm": True, "vllm_mode": cut.vllm}
     if cut.colocated:
         config |= {
             "vllm_gpu_memory_utilization": cut.utilization,

@@ -79,7 +79,8 @@ def _whole_groups(settings: Settings, group: int) -> Iterator[Violation]:
         yield from _given_batch(settings, given, one, steps)
         batch: int | None = given
     elif settings.version >= (3, 5, 0):
-        batch = one * (steps or passes) if steps or passes else None
+        rounds = steps or passes
+        batch = one * rounds if rounds else None
     else:
         batch = one if settings.version < (3, 4, 0) else one * passes if passes else None
     if batch is None or batch % group == 0:

@@ -62,7 +62,7 @@ ROLL = Spelling(
         " [2 x actor_train.training_args.gradient_accumulation_steps]",
         "mend-critic": "[1/3 x critic.training_args.learning_rate], and value_clip: 0.5",
         "validate-more": "[0.5 x eval_steps, whole]",
-        "more-bits": "actor_train.model_args.dtype: bf16",
+        "more-bits": "bf16 as actor_train.model_args.dtype",
     },
     lacks={
         "target-entropy": "its entropy bonus is a fixed coefficient",

@@ -23,13 +23,16 @@ from typing import Any
 
 import numpy as np
 
+from stabilizer.configs.config import parse_version
 from stabilizer.core.records import Event
+from stabilizer.formats.console import head
 from stabilizer.formats.files import config_file, json_value
 from stabilizer.formats.rows import assemble, check_mapping, check_names, definition, number, step_number
 from stabilizer.runs.blocks import Block
 from stabilizer.runs.loaded import LoadedRun
 from stabilizer.runs.reader import RunError
 from stabilizer.trainers.trl.records import SUMMARY, Table, gather, keys_of, taken
+from stabilizer.trainers.versions import version_in
 
 NAME = "trl_trainer_state"
 WHAT = "trainer_state.json of TRL, or the folder that holds it or its checkpoint-N"
@@ -115,6 +118,8 @@ INSIDE = {"rlhf_type": "ms-swift", "finetuning_type": "llama-factory"}
 """Settings by which a configuration tells the trainer that runs transformers' Trainer inside."""
 
 _CHECKPOINT = re.compile(r"checkpoint-(\d+)\Z")
+_PRINTED = 65_536
+"""Bytes of a log in which `trl env` or `pip freeze` pasted before it is looked for."""
 _CARD_VERSION = re.compile(r"^\s*[-*]\s*TRL:\s*v?(\d+)\.(\d+)", re.MULTILINE)
 
 
@@ -306,7 +311,7 @@ def _online(seen: Iterable[str]) -> bool:
 
 
 def _version(file: Path, seen: set[str]) -> tuple[tuple[int, int], bool]:
-    """TRL's version: exact from the model card the trainer writes, else the oldest that has all these keys."""
+    """TRL's version: exact from the model card or what the log says of it, else the oldest that has all these keys."""
     for card in (file.parent / "README.md", file.parent.parent / "README.md"):
         try:
             with card.open(encoding="utf-8", errors="replace") as text:
@@ -314,6 +319,8 @@ def _version(file: Path, seen: set[str]) -> tuple[tuple[int, int], bool]:
                     return (int(match[1]), int(match[2])), True
         except OSError:
             continue
+    if printed := version_in(head(file)[:_PRINTED].decode("utf-8", "replace"), "trl"):
+        return parse_version(printed)[:2], True
     for sign, version in SIGNS:
         if any(key == sign or (sign.endswith("/") and key.startswith(sign)) for key in seen):
             major, minor = version.split(".")
