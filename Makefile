@@ -78,7 +78,7 @@ lint: $(VENV)/.installed ## ruff (rules and format) and mypy (strict types)
 
 bench: $(VENV)/.installed ## measure everything, beside TRL and other tools in environments of their own: hours
 	@$(RUN) -m bench cost $(ARGS) && $(RUN) -m bench read $(ARGS) && $(RUN) -m bench train $(ARGS) && $(RUN) -m bench detect $(ARGS) \
-	  && $(RUN) -m bench rescue $(ARGS) && $(RUN) -m bench dashboard $(ARGS)
+	  && $(RUN) -m bench rescue $(ARGS) && $(RUN) -m bench dashboard $(ARGS) && $(RUN) -m bench field $(ARGS)
 
 docs: $(VENV)/.installed ## build the documentation into docs/_build (offline)
 	@$(PY) -m sphinx -q -W --keep-going docs docs/_build && echo 'docs/_build/index.html'

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-BENCHES = ("cost", "read", "train", "detect", "rescue", "dashboard")
+BENCHES = ("cost", "read", "train", "detect", "rescue", "dashboard", "field")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,7 +23,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=BENCHES,
         help="cost: monitoring per step; read: loading a run of 1M points; train: a training step beside TRL's; "
         "detect: false alarms and recall of the detectors, beside other methods; "
-        "rescue: what the remedies save and harm, beside simpler ways of acting; dashboard: what a viewer waits for",
+        "rescue: what the remedies save and harm, beside simpler ways of acting; dashboard: what a viewer waits for; "
+        "field: answers to texts from public issue trackers",
     )
     parser.add_argument("--quick", action="store_true", help="smaller sizes")
     parser.add_argument("--seed", type=_seed, default=0, help="seed of what is generated; detect: another draw")
@@ -33,28 +34,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o", "--output", type=Path, help="train, detect: write the report here (.html; detect: or .md)"
     )
-    detect = parser.add_argument_group("detect, rescue")
+    detect = parser.add_argument_group("detect, rescue, field")
     detect.add_argument(
         "--half",
-        choices=("develop", "report"),
-        default="report",
-        help="report: what is published (default); develop: what detectors and remedies may be made on",
+        choices=("develop", "report", "open", "unseen"),
+        help="detect, rescue: report, what is published (default), or develop, what detectors and remedies may be made "
+        "on; field: open, what may be looked at, or unseen, what is only counted (default: both)",
     )
     detect.add_argument("--extra", type=Path, metavar="DIR", help="also runs or logs of your own, with truth.json")
     detect.add_argument(
         "--live", type=Path, metavar="DIR", help="runs trained with injected faults (default: the cache)"
     )
     detect.add_argument("--no-peers", action="store_true", help="leave out the other tools and their environment")
-    detect.add_argument("--only", metavar="KIND", help="one kind, e.g. entropy-collapse, healthy/solved or healthy")
+    detect.add_argument(
+        "--only", metavar="KIND",
+        help="one kind, e.g. entropy-collapse, healthy/solved or healthy; field: a kind, trainer or reference",
+    )  # fmt: skip
     detect.add_argument(
         "--show", action="store_true",
-        help="list each false alarm and each miss, or each run and what was done about it (develop half only)",
+        help="list each false alarm and each miss, each run and what was done about it (develop half only), or each "
+        "thread that is not solved (open half only)",
     )  # fmt: skip
     detect.add_argument(
         "--keep", action="store_true", help="keep the figures, for `stabilizer detectors` and the README"
     )
     rescue = parser.add_argument_group("rescue")
-    rescue.add_argument("--jobs", type=int, default=2, help="processes (default 2)")
+    rescue.add_argument("--jobs", type=int, default=2, help="rescue, field: processes (default 2)")
     rescue.add_argument("--budget", type=float, metavar="S", help="seconds after which no further case is begun")
     rescue.add_argument("--rounds", type=int, default=1, help="cases per fault and severity (default 1)")
 
@@ -68,6 +73,9 @@ def _seed(text: str) -> int:
 def run(args: argparse.Namespace) -> int:
     """Measure and print the tables, with how they were taken."""
     module = importlib.import_module(f"bench.{args.which}")
+    if args.which == "field":
+        return _field(args)
+    _check_half(args, ("develop", "report"))
     if args.which == "train":
         return _train(args, module)
     if args.which == "detect":
@@ -149,6 +157,29 @@ def _rescue(args: argparse.Namespace) -> int:
         for line in measure.complaints(judged, args.seed, args.rounds):
             print(line)
     return 0
+
+
+def _field(args: argparse.Namespace) -> int:
+    from bench.field import measure
+
+    _check_half(args, ("open", "unseen"))
+    if args.show and args.half != "open":
+        raise ValueError("--show needs --half open: answers to the half `unseen` are counted, never looked at")
+    scored = measure.measure(half=args.half, only=args.only, jobs=args.jobs, tell=_tell)
+    if args.json:
+        print(json.dumps(measure.as_json(scored)))
+        return 0
+    _print(measure.tables(scored), [measure.TARGETS], measure, None)
+    if args.show:
+        print("\n".join(measure.details(scored)))
+    return 0
+
+
+def _check_half(args: argparse.Namespace, known: tuple[str, ...]) -> None:
+    if args.half not in (None, *known):
+        raise ValueError(f"--half {args.half}: `bench {args.which}` has the halves {' and '.join(known)}")
+    if args.half is None and args.which in ("detect", "rescue"):
+        args.half = "report"
 
 
 def _check_output(path: Path | None) -> None:

@@ -99,11 +99,13 @@ def _frame(app: Dash, runs: Runs) -> None:
         page, query = next((page for page in PAGES if page.PATH == path), None), query_of(search)
         if page is None:
             return {"page": app_shell.nowhere(path), "search": no_update}
-        address: Any = no_update
-        if page.OF_A_RUN and not query.get("run") and (newest := next((line.id for line in runs.lines()), "")):
-            query["run"] = newest
-            address = "?" + urlencode(query)
-        return {"page": page.layout(runs, query, theme), "search": address}
+        completed = with_newest_run(query) if page.OF_A_RUN else query
+        address: Any = no_update if completed == query else "?" + urlencode(completed)
+        return {"page": page.layout(runs, completed, theme), "search": address}
+
+    def with_newest_run(query: dict[str, str]) -> dict[str, str]:
+        newest = "" if query.get("run") else next((line.id for line in runs.lines()), "")
+        return {**query, "run": newest} if newest else query
 
     @app.callback(
         output=Output("tabs", "children"), inputs={"path": Input("url", "pathname"), "search": Input("url", "search")}

@@ -244,10 +244,9 @@ class _Scan:
         value, span = _flag_value(self._words, place, equals, inline, self._text)
         if self._launching and flag in PROCESS_FLAGS:
             self.processes = value if isinstance(value, int) else None
-        elif not (self._launching and flag.replace("-", "_").replace("__", "--", 1) in LAUNCHER_FLAGS):
+        elif not (self._launching and _of_launcher(flag)):
             self._add(flag[2:], flag, value, word, span)
-        alone = equals or (value is True and span is None)
-        return 1 if alone else 1 + max(1, _consumed(self._words, place))
+        return 1 if equals or span is None else 1 + max(1, _consumed(self._words, place))
 
     def _override(self, word: Word, key: str, value: str) -> None:
         """`key=value`, as Hydra takes it."""
@@ -259,6 +258,10 @@ class _Scan:
     def _add(self, key: str, written: str, value: Any, word: Word, span: tuple[int, int] | None) -> None:
         line = self._text.count("\n", 0, word.start) + 1
         self.found.append(Setting(key=key, value=value, written=written, file=str(self._path), line=line, span=span))
+
+
+def _of_launcher(flag: str) -> bool:
+    return flag.replace("-", "_").replace("__", "--", 1) in LAUNCHER_FLAGS
 
 
 def _flag_value(

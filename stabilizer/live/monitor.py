@@ -9,7 +9,7 @@ import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stabilizer.analysis.watching import new_watch
 from stabilizer.core.failures import kind_of
@@ -17,7 +17,9 @@ from stabilizer.core.records import Event, Finding, RunState
 from stabilizer.runs.history import History, RunView
 from stabilizer.runs.reader import RunReader
 from stabilizer.runs.writer import RunWriter
-from stabilizer.training.loop import StepResult, Trainer
+
+if TYPE_CHECKING:
+    from stabilizer.training.loop import StepResult, Trainer  # imports torch
 
 RESTATED = 20
 """Steps after which an open finding is written again, with its present numbers."""

@@ -155,12 +155,7 @@ def advise(causes: Sequence[Cause], view: RunView, onset: int | None = None) -> 
     """
     if not causes:
         return ()
-    known = {"control/lr_scale": 1.0}
-    logged = {name: view.latest(name) for name in KNOBS}
-    known |= {name: value for name, value in logged.items() if value is not None and _is_sane(name, value)}
-    beta = view.config("policy.beta", view.config("beta"))
-    if isinstance(beta, (int, float)) and abs(beta) < 1e18:  # whole numbers have no end, floats have
-        known.setdefault("control/beta", float(beta))
+    known = _known_knobs(view)
     ours = "control/lr_scale" in view
     advice = []
     if ours and onset is not None and (back := RESTORE.given(causes[0].id, known, view, onset)):
@@ -174,6 +169,17 @@ def advise(causes: Sequence[Cause], view: RunView, onset: int | None = None) -> 
             how = _how(remedy, change, ours)
             advice.append(RemedyAdvice(id=remedy.id, safety=remedy.safety, change=change, why=remedy.why, how=how))
     return tuple(advice)
+
+
+def _known_knobs(view: RunView) -> dict[str, float]:
+    """The newest value of each knob that the run logs or configures."""
+    known = {"control/lr_scale": 1.0}
+    logged = {name: view.latest(name) for name in KNOBS}
+    known |= {name: value for name, value in logged.items() if value is not None and _is_sane(name, value)}
+    beta = view.config("policy.beta", view.config("beta"))
+    if isinstance(beta, (int, float)) and abs(beta) < 1e18:  # whole numbers have no end, floats have
+        known.setdefault("control/beta", float(beta))
+    return known
 
 
 def fitted(advice: Sequence[RemedyAdvice], *, harm: bool, state: str, ours: bool) -> tuple[RemedyAdvice, ...]:
@@ -211,9 +217,8 @@ def _how(remedy: Remedy, change: Change, ours: bool = True, *, state: str = "run
         when = "in the next run" if state == "finished" or not ours else "when the run is resumed, or in the next one"
         first = ["start from a checkpoint from before the onset"] if remedy.rollback else []
         return f"{when}: {' and '.join([*first, *setting])}"
-    done = " and ".join([ORDER_WORDS[order] for order in remedy.orders] + setting)
-    if remedy.rollback:
-        done = " and ".join(filter(None, ["return to a checkpoint from before the onset", done]))
+    back = ["return to a checkpoint from before the onset"] if remedy.rollback else []
+    done = " and ".join([*back, *(ORDER_WORDS[order] for order in remedy.orders), *setting])
     if remedy.asks:
         return f"{done}; a person must approve it (--remedy approve asks)"
     mode = "auto-safe" if remedy.safety == "soft" else "auto-full"

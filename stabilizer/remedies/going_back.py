@@ -30,10 +30,9 @@ def returns(now: Situation) -> bool:
     if now.critical and not just_seen(now.members, now.view.step):
         return True
     lost = now.cause.id == "undetermined" and any(finding.id == "reward/collapse" for finding in now.members)
-    if not (lost or any(rank(finding) <= DIVERGENCE for finding in now.members)):
-        return False
     turned = now.turns(now.onset)
-    return (lost or bool(turned)) and not gained(now.view, min((turn.step for turn in turned), default=now.onset))
+    diverged = bool(turned) and any(rank(finding) <= DIVERGENCE for finding in now.members)
+    return (lost or diverged) and not gained(now.view, min((turn.step for turn in turned), default=now.onset))
 
 
 def gained(view: RunView, since: int) -> bool:

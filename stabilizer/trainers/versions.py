@@ -1,7 +1,7 @@
 """Versions of packages as texts beside a run tell them: `pip freeze`, `pip list`, lock files, `trl env`, banners.
 
-A trainer's defaults and rules change between versions, so that a version that is told beside the configuration or in
-the log is worth more than the newest one.
+A trainer's defaults and rules change between versions, so that a version beside the configuration or in the log
+is worth more than the newest one.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _BANNERS = {
 
 
 class Told(NamedTuple):
-    """A version and where it is told."""
+    """A version and the file that has it."""
 
     version: str
     where: str

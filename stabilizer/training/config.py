@@ -75,8 +75,11 @@ def _layers(
         layers.append((str(source), _beside(Path(source).parent, _flat(_read_yaml(Path(source))))))
     layers += [_override(text, f"variant {variant}") for text in VARIANTS.get(variant or "", ())]
     layers += [_override(text, "override") for text in overrides]
-    layers.append(("argument", {key: value for key, value in arguments.items() if value is not None}))
-    return layers
+    return [*layers, ("argument", _given(arguments))]
+
+
+def _given(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in arguments.items() if value is not None}
 
 
 def _refuse_infinities(values: Mapping[str, Any]) -> None:

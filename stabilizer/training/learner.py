@@ -354,14 +354,19 @@ def _reduced(rows: list[dict[str, float]]) -> dict[str, float]:
         metrics = {name: _REDUCERS.get(name, _mean)([row[name] for row in rows]) for name in first}
     del metrics["ratio_error"]
     if "value/explained_variance" in metrics:
-        # undefined if all returns were equal: left out then, because that is no fault of the critic
-        known = [row["value/explained_variance"] for row in rows if not math.isnan(row["value/explained_variance"])]
         del metrics["value/explained_variance"]
-        metrics |= {"value/explained_variance": _mean(known)} if known else {}
+        metrics |= _explained_variance(rows)
     metrics["optim/grad_norm_max"] = _highest([row["optim/grad_norm"] for row in rows])
     for key, name in _FIRST.items():
         metrics[name] = first[key]
     return metrics
+
+
+def _explained_variance(rows: list[dict[str, float]]) -> dict[str, float]:
+    """Mean over the updates in which it is defined. It is undefined where all returns are equal, which is no fault of
+    the critic."""
+    known = [row["value/explained_variance"] for row in rows if not math.isnan(row["value/explained_variance"])]
+    return {"value/explained_variance": _mean(known)} if known else {}
 
 
 def _block_norms(model: torch.nn.Module) -> dict[str, float]:

@@ -179,7 +179,7 @@ class _Parser(ConsoleParser):
         self._row(int(count), values)
 
     def _update(self, count: int, values: dict[str, float]) -> None:
-        """An update: of the rollout told last, or a step of its own where no rollout was told."""
+        """An update: of the last rollout, or a step of its own where the log has no rollout yet."""
         if self._rollout is None:
             self._row(count, values)
             return

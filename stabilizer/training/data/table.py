@@ -153,13 +153,7 @@ def _datasets(path: str, split: str, subset: str) -> Table:
     import datasets
 
     datasets.disable_progress_bars()
-    try:
-        if (folder / "dataset_dict.json").is_file() or (folder / "state.json").is_file():
-            data = datasets.load_from_disk(str(folder))
-        else:
-            data = datasets.load_dataset(str(folder) if folder.is_dir() else path, subset or None)
-    except Exception as error:  # its errors have no common base
-        raise ValueError(f"data.path = {path!r}: datasets can't load it: {type(error).__name__}: {error}") from None
+    data = _loaded(datasets, path, folder, subset)
     if isinstance(data, datasets.DatasetDict):
         if split not in data:
             hint = nearest(split, data)
@@ -168,3 +162,12 @@ def _datasets(path: str, split: str, subset: str) -> Table:
             )
         data = data[split]
     return Table(path, tuple(data.column_names), data, lambda i: f"{path} split {split} row {i + 1}")
+
+
+def _loaded(datasets: Any, path: str, folder: Path, subset: str) -> Any:
+    try:
+        if (folder / "dataset_dict.json").is_file() or (folder / "state.json").is_file():
+            return datasets.load_from_disk(str(folder))
+        return datasets.load_dataset(str(folder) if folder.is_dir() else path, subset or None)
+    except Exception as error:  # its errors have no common base
+        raise ValueError(f"data.path = {path!r}: datasets can't load it: {type(error).__name__}: {error}") from None

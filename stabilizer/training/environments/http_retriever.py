@@ -74,6 +74,11 @@ def _contents(answer: bytes, num_queries: int, topk: int) -> list[list[str]]:
         raise ValueError('the answer must have the form {"result": [[{"document": {"contents": "..."}}]]}') from None
     if len(found) != num_queries:
         raise ValueError(f"{num_queries} queries were sent, but {len(found)} lists of documents came back")
-    if not all(isinstance(contents, str) for hits in found for contents in hits):
+    return [[_text(contents) for contents in hits] for hits in found]
+
+
+def _text(contents: object) -> str:
+    """The contents of a document, without half characters."""
+    if not isinstance(contents, str):
         raise ValueError("the contents of a document are not text")
-    return [[contents.encode(errors="replace").decode() for contents in hits] for hits in found]  # no half characters
+    return contents.encode(errors="replace").decode()

@@ -161,5 +161,6 @@ def _columns(spec: RewardSpec, about: Mapping[str, Any], columns: Collection[str
             f"reward function {spec.use!r} needs {absent!r}, which is neither a column of the data nor set under its"
             f" options; {f'nearest is {hint!r}; ' if hint else ''}columns: {', '.join(columns) or 'none'}"
         )
-    wanted = columns if about["rest"] else [name for name in about["columns"] if name in columns]
-    return [name for name in wanted if name not in (BATCH if about["batched"] else BATCH | SAMPLE)]
+    reserved = BATCH if about["batched"] else BATCH | SAMPLE
+    wanted = columns if about["rest"] else about["columns"]
+    return [name for name in wanted if name in columns and name not in reserved]

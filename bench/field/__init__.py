@@ -1,0 +1,1 @@
+"""The field: what the command line answers to texts that users of trainers paste into public issue trackers."""
