@@ -90,7 +90,7 @@ def configured(parsed: Parsed, options: Options) -> Config:
 def _version(
     parsed: Parsed, trainer: Schema, settings: Mapping[str, Setting], options: Options
 ) -> tuple[str | None, str, str]:
-    """(the version that is known or None, the version to judge by, why): as given, else of a file beside, else by keys."""
+    """(the version that is known or None, the version to judge by, why): given, else in a file beside, else by keys."""
     if options.version:
         parse_version(options.version)
         return options.version, options.version, "as given"
