@@ -104,6 +104,8 @@ def judge(config: Config) -> Preflight:
     """All findings of all rules, worst first."""
     view = View(config)
     found = [finding for rule in RULES for finding in rule.check(view)]
+    if config.guessed:  # another program's defaults are not known
+        found = [finding for finding in found if finding.key in config.settings]
     order = {rule.ID: place for place, rule in enumerate(RULES)}
     found.sort(key=lambda f: (-SEVERITIES.index(f.severity), order.get(f.id, 0), f.line or 0))
     return Preflight(config=config, findings=tuple(found), unknown=tuple(_unknown(view)))

@@ -41,8 +41,8 @@ class Recognised(NamedTuple):
 def recognised(parsed: Parsed) -> Recognised:
     """The trainer that a configuration is for; ConfigError where it trains nothing or the keys are anyone's.
 
-    The words of a command decide. Without them keys do: each counts less, the more trainers have it. What only one
-    family of trainers has makes it certain; keys that others have too are a guess from the second on.
+    The words of a command decide. Without them keys do: each counts less, the more trainers have it. A dotted key, or
+    one of the known signs, that only one family of trainers has makes it certain; two plain ones make a guess.
     """
     if parsed.does:
         raise ConfigError(
@@ -56,14 +56,14 @@ def recognised(parsed: Parsed) -> Recognised:
     if said or own:
         signs = [key for key in known if key in best.signs] or own
         return Recognised(best, f"by {_listed([*said, *(setting_of(parsed, key) for key in signs)])}", False)
-    if len(known) < FEWEST:
+    alone = [key for key in known if len(_families(key)) == 1]
+    if len(alone) < FEWEST:
         raise ConfigError(
-            f"{parsed.path}: can't tell which trainer this is for (no key known of any among"
+            f"{parsed.path}: can't tell which trainer this is for (no key of one trainer alone among"
             f" {', '.join(s.written for s in parsed.settings[:4])}{', …' if len(parsed.settings) > 4 else ''});"
             f" name it with --trainer {'|'.join(trainer.name for trainer in TRAINERS)}"
         )
-    told = _listed([setting_of(parsed, key) for key in known])
-    return Recognised(best, f"guessed from {told}, which others have too", True)
+    return Recognised(best, f"guessed from {_listed([setting_of(parsed, key) for key in alone])}", True)
 
 
 def _listed(clues: list[str]) -> str:
@@ -83,7 +83,7 @@ def _weighed(parsed: Parsed, words: Mapping[str, list[str]]) -> tuple[Schema, li
 
 
 FEWEST = 2
-"""Keys that others have too from which on a trainer is guessed."""
+"""Plain keys of one trainer alone from which on it is guessed: programs of one's own may have the same ones."""
 
 
 def setting_of(parsed: Parsed, key: str) -> str:

@@ -45,21 +45,26 @@ def test_a_file_is_told_by_the_keys_that_one_trainer_has(text, trainer):
     assert (found.trainer.name, found.guessed) == (trainer, False)
 
 
-SHARED = "python my_train.py --seed 1 --max_epochs 2 --save_steps 50 --lora_rank 8 --temperature 0.9 --top_p 0.9"
+PLAIN = "python my_train.py --seed 1 --max_epochs 2 --save_steps 50 --eps_clip 0.2 --prompt_data x"
+"""Flags that OpenRLHF had before April 2026, and that a program of one's own may have."""
 
 
-def test_keys_that_others_have_too_are_a_guess_that_says_so():
-    found = asked(SHARED)
-    assert found.guessed and found.why.startswith("guessed from ") and "which others have too" in found.why
+def test_plain_keys_of_one_trainer_are_a_guess_that_says_so():
+    found = asked(PLAIN)
+    assert (found.trainer.name, found.guessed) == ("openrlhf", True) and found.why.startswith("guessed from ")
 
 
-def test_where_the_trainer_is_guessed_no_key_is_renamed():
-    config = configured(parsed(Path("run.sh"), f"{SHARED} --n_samples_per_promp 8 --train_batch_siz 4"), Options())
+def test_where_the_trainer_is_guessed_no_key_is_renamed_and_no_default_judged():
+    config = configured(parsed(Path("run.sh"), f"{PLAIN} --n_samples_per_promp 8 --train_batch_siz 4"), Options())
     assert config.guessed
+    assert [f.key for f in judge(config).findings if f.key not in config.settings] == []
     assert [f for f in judge(config).findings if f.id in ("keys/unknown", "keys/removed")] == []
 
 
-@pytest.mark.parametrize("text", ["seed: 1\n", "lr: 3e-4\nname: x\n", "model: a/b\n"])
+SHARED = "seed: 1\nlearning_rate: 1e-5\ntemperature: 0.9\ntop_p: 1.0\n"
+
+
+@pytest.mark.parametrize("text", ["seed: 1\n", "lr: 3e-4\nname: x\n", "model: a/b\n", SHARED])
 def test_one_key_that_others_have_makes_no_trainer(text):
     with pytest.raises(ConfigError, match="can't tell which trainer"):
         asked(text, "config.yaml")
