@@ -8,6 +8,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, NamedTuple
 
+from stabilizer.trainers.bugs import Bug
 from stabilizer.trainers.quantities import Ask, Quantity
 
 
@@ -79,6 +80,8 @@ class Schema:
     """Whether its YAML parser refuses a repeated key."""
     together: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Key that it names in an objection -> those that a person may change instead."""
+    bugs: tuple[Bug, ...] = ()
+    """Bugs of its releases that a configuration may meet."""
     hyphens: bool = False
     """Whether its flags have hyphens, for which its own configuration, as trackers keep it, has underscores."""
     kl_fix: Callable[[Ask], Mapping[str, Any]] | None = None

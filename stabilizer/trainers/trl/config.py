@@ -13,6 +13,7 @@ from stabilizer.configs.config import parse_version
 from stabilizer.trainers.configuration import Config
 from stabilizer.trainers.quantities import Ask, Quantity, Since, divided, times
 from stabilizer.trainers.schema import Schema
+from stabilizer.trainers.trl.bugs import BUGS
 
 DEFAULTS: dict[str, Any] = {
     "learning_rate": 1e-6,
@@ -250,6 +251,7 @@ TRL = Schema(
     validity="trl",
     together=TOGETHER,
     versions=VERSIONS,
+    bugs=BUGS,
     kl_fix=small_beta,
 )
 OPEN_R1 = Schema(
@@ -271,5 +273,6 @@ OPEN_R1 = Schema(
     parent="trl",
     words=("open-r1",),
     why_newest="the TRL that Open-R1 pins",
+    bugs=BUGS,
     kl_fix=small_beta,
 )  # fmt: skip
