@@ -20,7 +20,7 @@ VLLM_PIP := $(VLLM_PY) -m pip install --disable-pip-version-check -q
 RUN := OMP_WAIT_POLICY=PASSIVE TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 $(PY)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all test-vllm vllm-env lint bench docs notebooks screenshots lock clean
+.PHONY: help install demo test test-all test-vllm vllm-env lint bench gpu-check docs notebooks screenshots lock clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -79,6 +79,9 @@ lint: $(VENV)/.installed ## ruff (rules and format) and mypy (strict types)
 bench: $(VENV)/.installed ## measure everything, beside TRL and other tools in environments of their own: hours
 	@$(RUN) -m bench cost $(ARGS) && $(RUN) -m bench read $(ARGS) && $(RUN) -m bench train $(ARGS) && $(RUN) -m bench detect $(ARGS) \
 	  && $(RUN) -m bench rescue $(ARGS) && $(RUN) -m bench dashboard $(ARGS) && $(RUN) -m bench field $(ARGS)
+
+gpu-check: ## train 0.5B parameters on a CUDA device: numerics, memory, time, beside TRL; needs torch with CUDA and TRL
+	@$(PYTHON) -m pytest -q tests/training/test_cuda.py -p no:cacheprovider && $(PYTHON) -m bench gpu $(ARGS)
 
 docs: $(VENV)/.installed ## build the documentation into docs/_build (offline)
 	@$(PY) -m sphinx -q -W --keep-going docs docs/_build && echo 'docs/_build/index.html'

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-BENCHES = ("cost", "read", "train", "detect", "rescue", "dashboard", "field")
+BENCHES = ("cost", "read", "train", "detect", "rescue", "dashboard", "field", "gpu")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="cost: monitoring per step; read: loading a run of 1M points; train: a training step beside TRL's; "
         "detect: false alarms and recall of the detectors, beside other methods; "
         "rescue: what the remedies save and harm, beside simpler ways of acting; dashboard: what a viewer waits for; "
-        "field: answers to texts from public issue trackers",
+        "field: answers to texts from public issue trackers; gpu: a model of 0.5B on a CUDA device, beside TRL's",
     )
     parser.add_argument("--quick", action="store_true", help="smaller sizes")
     parser.add_argument("--seed", type=_seed, default=0, help="seed of what is generated; detect: another draw")
@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     only.add_argument("--threads", type=int, default=2, help="threads of either side (default 2)")
     only.add_argument("--env", type=Path, help="environment with TRL in it; made there if there is none")
     parser.add_argument(
-        "-o", "--output", type=Path, help="train, detect: write the report here (.html; detect: or .md)"
+        "-o", "--output", type=Path, help="train, detect: write the report here (.html; detect: or .md); gpu: JSON"
     )
     detect = parser.add_argument_group("detect, rescue, field")
     detect.add_argument(
@@ -76,6 +76,8 @@ def run(args: argparse.Namespace) -> int:
     if args.which == "field":
         return _field(args)
     _check_half(args, ("develop", "report"))
+    if args.which == "gpu":
+        return _gpu(args, module)
     if args.which == "train":
         return _train(args, module)
     if args.which == "detect":
@@ -100,6 +102,18 @@ def _train(args: argparse.Namespace, module: Any) -> int:
     if args.output:
         page = importlib.import_module("bench.train.page")
         args.output.write_text(page.html(result), encoding="utf-8")
+    if args.json:
+        print(json.dumps(result))
+        return 0
+    _print(module.tables(result), module.statements(result), module, args.output)
+    return 0
+
+
+def _gpu(args: argparse.Namespace, module: Any) -> int:
+    _check_output(args.output)
+    result = module.measure(seed=args.seed, quick=args.quick, tell=_tell)
+    if args.output:
+        args.output.write_text(json.dumps(result, indent=1), encoding="utf-8")
     if args.json:
         print(json.dumps(result))
         return 0

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import platform
+import random
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from time import perf_counter, process_time
 from typing import Any
@@ -17,6 +19,10 @@ from stabilizer.core.version import __version__
 from stabilizer.live.session import Session
 from stabilizer.live.tick import Tick
 from stabilizer.training.config import load_config
+from stabilizer.training.tasks import Problem, Score
+
+MISMATCH = {"mismatch_kl": "policy/mismatch_kl", "ratio_error": "policy/ratio_first_error"}
+"""How far the learner's log-probabilities are from the sampler's, by key of a row."""
 
 
 def overrides(job: dict[str, Any]) -> list[str]:
@@ -28,9 +34,9 @@ def overrides(job: dict[str, Any]) -> list[str]:
         f"optim.lr={job['lr']}", "optim.schedule=constant", "optim.warmup_steps=0", "optim.betas=[0.9, 0.99]",
         "optim.weight_decay=0.0", "optim.max_grad_norm=1.0",
         "policy.beta=0.0", "policy.entropy_coef=0.0", "policy.inner_epochs=1", "policy.minibatches=1",
-        "policy.epsilon_low=0.2", "policy.epsilon_high=0.28", "device=cpu",
+        "policy.epsilon_low=0.2", "policy.epsilon_high=0.28", f"device={job.get('device', 'cpu')}",
         "validation.every=0", "validation.problems=1", "checkpoint.every=0", "samples.every=0",
-        f"fast={job.get('fast', 'auto')}",
+        f"fast={job.get('fast', 'auto')}", f"optim.micro_batch={job.get('micro_batch', 0)}", *job.get("settings", ()),
     ]  # fmt: skip
 
 
@@ -45,7 +51,7 @@ def run(job: dict[str, Any], line: Line) -> None:
         def timed(*args: Any) -> Any:
             nonlocal scoring
             began = perf_counter()
-            scores = score_all(*args)
+            scores = random_scores(*args) if job.get("reward") == "random" else score_all(*args)
             scoring += perf_counter() - began
             return scores
 
@@ -65,11 +71,25 @@ def run(job: dict[str, Any], line: Line) -> None:
                     rows.append({
                         "step_s": step_s, "cpu_s": process_time() - cpu, "rollout_s": rollout_s, "scoring_s": scoring,
                         "update_s": step_s - rollout_s - scoring, "monitor_s": monitor_s,
-                    } | _said_of(tick, job["prompts"] * job["group_size"]))  # fmt: skip
+                    } | peak_memory() | _said_of(tick, job["prompts"] * job["group_size"]))  # fmt: skip
                 line.answer(rows)
         finally:
             ticks.close()
             session.trainer.task.score_all = score_all
+
+
+def random_scores(problems: Sequence[Problem], completions: Sequence[str]) -> list[Score]:
+    """A random reward for every completion: every group has a gradient, whatever the model writes."""
+    return [Score(random.random(), False, {}) for _ in zip(problems, completions, strict=True)]  # noqa: S311
+
+
+def peak_memory() -> Row:
+    """The most memory that tensors took since the last question, on a GPU."""
+    if not torch.cuda.is_available():
+        return {}
+    peak = torch.cuda.max_memory_allocated() / 1e9
+    torch.cuda.reset_peak_memory_stats()
+    return {"peak_gb": peak}
 
 
 def _said_of(tick: Tick, completions: int) -> Row:
@@ -78,7 +98,7 @@ def _said_of(tick: Tick, completions: int) -> Row:
     return {
         "tokens": round(metrics["rollout/length_mean"] * completions),
         "reward": metrics["reward/mean"], "idle": metrics["reward/zero_std_frac"],
-    }  # fmt: skip
+    } | {key: metrics[name] for key, name in MISMATCH.items() if name in metrics}  # fmt: skip
 
 
 def versions() -> dict[str, str]:

@@ -8,6 +8,7 @@ the end of one to the end of the next, the wait left out. `_generate` and `_calc
 from __future__ import annotations
 
 import platform
+import random
 import tempfile
 from collections.abc import Callable
 from time import perf_counter, process_time
@@ -42,6 +43,7 @@ class OnRequest(TrainerCallback):
         self._rows.append(
             {
                 **m,
+                **peak_memory(),
                 "step_s": step_s,
                 "cpu_s": process_time() - self._cpu,
                 "update_s": step_s - m["rollout_s"] - m["scoring_s"],
@@ -62,12 +64,23 @@ class OnRequest(TrainerCallback):
         self._began, self._cpu = perf_counter(), process_time()
 
 
+def peak_memory() -> dict[str, float]:
+    """The most memory that tensors took since the last question, on a GPU."""
+    if not torch.cuda.is_available():
+        return {}
+    peak = torch.cuda.max_memory_allocated() / 1e9
+    torch.cuda.reset_peak_memory_stats()
+    return {"peak_gb": peak}
+
+
 def settings(job: dict[str, Any], folder: str) -> trl.GRPOConfig:
     """The job as TRL's configuration, with everything switched off that this project's side does not do either."""
     rows = job["prompts"] * job["group_size"]
+    micro, cuda = job.get("micro_batch") or rows, job.get("device") == "cuda"
     return trl.GRPOConfig(
-        output_dir=folder, max_steps=job["steps"], seed=job["seed"], use_cpu=True, bf16=False,
-        per_device_train_batch_size=rows, gradient_accumulation_steps=1, steps_per_generation=1, num_iterations=1,
+        output_dir=folder, max_steps=job["steps"], seed=job["seed"], use_cpu=not cuda, bf16=cuda,
+        per_device_train_batch_size=micro, gradient_accumulation_steps=rows // micro, num_iterations=1,
+        steps_per_generation=rows // micro,
         num_generations=job["group_size"], max_completion_length=job["max_completion"],
         temperature=1.0, top_p=1.0, top_k=0, beta=0.0, loss_type="bnpo", scale_rewards="group",
         epsilon=0.2, epsilon_high=0.28, learning_rate=job["lr"], lr_scheduler_type="constant", warmup_steps=0,
@@ -90,6 +103,9 @@ def run(job: dict[str, Any], line: Line) -> None:
     def reward(completion_ids: list[list[int]], index: list[int], **others: Any) -> list[float]:
         kept = [ids[:-1] if ids and ids[-1] == tokenizer.eos_token_id else ids for ids in completion_ids]
         texts = tokenizer.batch_decode(kept, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        if job.get("reward") == "random":
+            measured.update(tokens=sum(map(len, completion_ids)))
+            return [random.random() for _ in completion_ids]  # noqa: S311
         rewards = [task.score(task.problem(i), text).reward for i, text in zip(index, texts, strict=True)]
         measured.update(tokens=sum(map(len, completion_ids)), reward=sum(rewards) / len(rewards))
         return rewards

@@ -19,7 +19,7 @@ from torch.autograd.function import once_differentiable
 CHUNK = 2**23
 """Logits in memory at a time: 32 MB in float32. With fewer rows, reading the weights would dominate the time of a
 chunk."""
-CHUNK_CUDA = 2**26
+CHUNK_CUDA = 2**27
 """The same on a GPU, where a small chunk would leave most of the device idle."""
 
 
@@ -34,11 +34,25 @@ def token_stats(
 ) -> tuple[Tensor, Tensor]:
     """(logp_N of the targets, entropy_N) of softmax(logits / temperature), at least in float32.
 
-    Gradients equal those of plain autograd. The entropy has a gradient only if requested.
+    Gradients equal those of plain autograd. The entropy has a gradient only if requested. Inputs in a short precision
+    on a GPU are multiplied as they are, with sums and logits in float32 (`widens`).
     """
     apply: Any = _TokenStats.apply  # torch does not annotate it
     logp_N, entropy_N = apply(hidden_NH, weight_VH, bias_V, target_N, temperature)
     return logp_N, entropy_N if entropy_grad else entropy_N.detach()
+
+
+def widens(weight: Tensor) -> bool:
+    """Whether products of this tensor come out in float32 without copies of the factors in float32.
+
+    The products of two bfloat16 numbers are exact in float32, so only the order of the sums differs.
+    """
+    return weight.is_cuda and weight.dtype in (torch.bfloat16, torch.float16)
+
+
+def _product(a: Tensor, b: Tensor, out: Tensor) -> Tensor:
+    """A matrix product, in float32 if that costs no copies."""
+    return torch.mm(a, b, out_dtype=torch.float32, out=out) if widens(b) else torch.mm(a, b, out=out)
 
 
 def stats_of_logits(
@@ -87,7 +101,9 @@ class _TokenStats(torch.autograd.Function):
         need_hidden, need_weight, need_bias = ctx.needs_input_grad[:3]
         with_entropy = bool(grad_entropy_N.any())
         grad_hidden = torch.zeros_like(hidden_NH) if need_hidden else None
-        grad_weight = torch.zeros_like(weight_VH) if need_weight else None
+        # bfloat16 would lose the small terms of a sum over many chunks
+        summed = torch.float32 if widens(weight_VH) else weight_VH.dtype
+        grad_weight = torch.zeros_like(weight_VH, dtype=summed) if need_weight else None
         grad_bias = torch.zeros_like(bias_V) if need_bias else None
         # rows without gradient, as in a group with equal rewards, are not computed a second time
         active = ((grad_logp_N != 0) | (grad_entropy_N != 0)).nonzero()[:, 0]
@@ -108,10 +124,13 @@ class _TokenStats(torch.autograd.Function):
             grad = grad.to(hidden.dtype)
             if grad_hidden is not None:
                 grad_hidden[part] = grad @ weight_VH
-            if grad_weight is not None:
+            if grad_weight is not None and widens(weight_VH):
+                grad_weight += _product(grad.T, hidden, out=torch.empty_like(grad_weight))
+            elif grad_weight is not None:
                 grad_weight.addmm_(grad.T, hidden)
             if grad_bias is not None:
                 grad_bias += grad.sum(0)
+        grad_weight = None if grad_weight is None else grad_weight.to(weight_VH.dtype)
         return grad_hidden, grad_weight, grad_bias, None, None
 
 
@@ -122,12 +141,12 @@ class _Logits:
         self._weight, self._bias, self._temperature = weight_VH, bias_V, temperature
         self.wide = torch.promote_types(weight_VH.dtype, torch.float32)
         shape = (rows, len(weight_VH))
-        self._raw = weight_VH.new_empty(shape)
+        self._raw = weight_VH.new_empty(shape, dtype=self.wide if widens(weight_VH) else weight_VH.dtype)
         self._logp = weight_VH.new_empty(shape, dtype=self.wide)
 
     def log_softmax(self, hidden: Tensor) -> Tensor:
         """Log-probabilities of the logits over the temperature; valid until the next call."""
-        raw = torch.mm(hidden, self._weight.T, out=self._raw[: len(hidden)])
+        raw = _product(hidden, self._weight.T, out=self._raw[: len(hidden)])
         if self._bias is not None:
             raw += self._bias
         raw = raw.to(self.wide)

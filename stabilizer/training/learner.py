@@ -24,6 +24,7 @@ from stabilizer.training.knobs import Knobs
 from stabilizer.training.losses import average_tokens, denominator, masked_mean, policy_loss
 from stabilizer.training.model import Policy
 from stabilizer.training.moved import Moved, slices
+from stabilizer.training.optimizer import build_optimizer
 from stabilizer.training.rollout.logprobs import Scorer, TokenStats
 from stabilizer.training.rollout.rollouts import Rollouts
 from stabilizer.training.settings import TrainConfig
@@ -77,6 +78,11 @@ class Outputs(NamedTuple):
         value_BT = None if self.value_BT is None else self.value_BT.detach()
         return Outputs(self.logp_BT.detach(), self.entropy_BT.detach(), value_BT)
 
+    def rows(self, row_R: Tensor) -> Outputs:
+        """Some of the rows, or all in another order."""
+        value_BT = None if self.value_BT is None else self.value_BT[row_R]
+        return Outputs(self.logp_BT[row_R], self.entropy_BT[row_R], value_BT)
+
 
 def joined(parts: Sequence[Outputs]) -> Outputs:
     """The outputs of several passes joined into one."""
@@ -99,10 +105,7 @@ class Learner:
         self.parameters = [p for p in policy.model.parameters() if p.requires_grad]
         self._critic_parameters = list(critic.parameters()) if critic else []
         groups = [{"params": self.parameters}, {"params": self._critic_parameters}]
-        self.optimizer = torch.optim.AdamW(
-            [group for group in groups if group["params"]],
-            lr=0.0, betas=config.optim.betas, weight_decay=config.optim.weight_decay, fused=True,
-        )  # fmt: skip
+        self.optimizer = build_optimizer(groups, betas=config.optim.betas, weight_decay=config.optim.weight_decay)
         self.moved = Moved(self.parameters)
         self._adaptive_clip = AdaptiveClip(factor=config.optim.adaptive_clip) if config.optim.adaptive_clip else None
 
@@ -154,9 +157,7 @@ class Learner:
         for parameter in (*self.parameters, *self._critic_parameters):  # like `zero_grad`, without its overhead
             parameter.grad = None
         per_token = denominator(batch.mask_BT, self._config.policy.average, knobs.max_completion)
-        parts = torch.arange(len(batch), device=batch.mask_BT.device).split(
-            self._config.optim.micro_batch or len(batch)
-        )
+        parts = batch.rollouts.passes(self._config.optim.micro_batch, self._config.optim.micro_tokens)
         total, seen = torch.zeros(()), []
         for part_R in parts:
             rows = batch if len(parts) == 1 else batch.rows(part_R)
@@ -167,7 +168,8 @@ class Learner:
             seen.append(outputs.detached())
         if len(parts) > 1:  # metrics of a whole minibatch, from the numbers of its parts
             with torch.no_grad():
-                _, metrics = self._terms(batch, joined(seen), knobs, per_token, only_critic=only_critic)
+                whole = joined(seen).rows(torch.cat(parts).argsort())
+                _, metrics = self._terms(batch, whole, knobs, per_token, only_critic=only_critic)
         metrics["total"] = total
         return dict(zip(metrics, torch.stack([m.float() for m in metrics.values()]).tolist(), strict=True))
 

@@ -91,7 +91,9 @@ def build_model(tokenizer: PreTrainedTokenizerBase) -> Qwen2ForCausalLM:
     )
 
 
-def load_policy(model: str, task: str, device: torch.device, dtype: torch.dtype = torch.float32) -> Policy:
+def load_policy(
+    model: str, task: str, device: torch.device, dtype: torch.dtype = torch.float32, *, attention: str = "auto"
+) -> Policy:
     """The starting policy: the warm start of `task` for 'builtin', of another task for 'builtin:TASK', otherwise a
     folder or a name on the hub.
 
@@ -108,7 +110,8 @@ def load_policy(model: str, task: str, device: torch.device, dtype: torch.dtype 
     if kind != BUILTIN and _is_path(model) and not Path(model).is_dir():
         raise ValueError(f"model = {model!r}: no such folder (a name on the hub looks like OWNER/NAME)")
     try:
-        network: Any = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, trust_remote_code=False)
+        chosen = {} if attention == "auto" else {"attn_implementation": attention}
+        network: Any = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, trust_remote_code=False, **chosen)
         tokenizer = AutoTokenizer.from_pretrained(source, padding_side="left", trust_remote_code=False)
     except Exception as error:  # many kinds: no such folder, another architecture, truncated weights, other shapes
         raise ValueError(f"model = {model!r}: cannot be loaded as a causal language model: {error}") from error
@@ -158,6 +161,9 @@ def add_adapters(model: PreTrainedModel, *, rank: int, alpha: float, targets: st
             model.add_adapter(config(r=rank, lora_alpha=alpha, target_modules=names, lora_dropout=0.0))
         except ValueError as error:
             raise ValueError(f"lora.targets = {targets!r}: {error}") from None
+    for parameter in model.parameters():
+        if parameter.requires_grad:  # adapters in bfloat16 would lose most of a small update
+            parameter.data = parameter.data.float()
 
 
 @torch.no_grad()

@@ -49,7 +49,7 @@ def newest_progress(folder: Path) -> Progress | None:
 def starting_policy(config: TrainConfig, device: torch.device) -> Policy:
     """The model that a run starts from, before adapters are added."""
     dtype = torch.bfloat16 if config.precision == "bfloat16" else torch.float32
-    return load_policy(config.model, config.task, device, dtype)
+    return load_policy(config.model, config.task, device, dtype, attention=config.attention)
 
 
 def adapt(policy: Policy, config: TrainConfig) -> None:

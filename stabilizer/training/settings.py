@@ -39,7 +39,9 @@ class OptimConfig:
     adaptive_clip: float = 0.0
     """Also scale gradients down to this multiple of their own running median; 0 for no such limit."""
     micro_batch: int = 0
-    """Rows per forward and backward pass; gradients accumulate over the minibatch. 0: the whole minibatch."""
+    """Rows per pass, with and without gradients; gradients accumulate over the minibatch. 0: the whole minibatch."""
+    micro_tokens: int = 0
+    """Positions per pass, padding included: rows of similar length go together, as many as fit. 0: no limit."""
     block_norms: bool = False
     """Also report the gradient norm of each block of layers."""
 
@@ -255,7 +257,10 @@ class TrainConfig:
     """'builtin', 'builtin:TASK' (that task's warm start), a folder, or a name on the Hugging Face hub: any causal
     language model with its tokenizer."""
     precision: Literal["float32", "mixed", "bfloat16"] = "float32"
-    """float32; mixed: float32 weights, bfloat16 arithmetic; bfloat16: weights too, with half the memory."""
+    """float32; mixed: float32 weights, bfloat16 arithmetic; bfloat16: the model's weights and gradients too, while the
+    optimizer keeps weights in float32. Adapters are always in float32."""
+    attention: Literal["auto", "eager", "sdpa", "flash_attention_2", "flash_attention_3", "flex_attention"] = "auto"
+    """Implementation of attention in `transformers`; auto is its own choice."""
     head_float32: bool = True
     """Compute the learner's last layer, logits and log-probabilities in float32 at any precision."""
     gradient_checkpointing: bool = False
@@ -367,6 +372,7 @@ def _run_rules(c: TrainConfig) -> Rules:
             "0 (off) or above 1, in units of the median gradient norm",
         ),
         ("optim.micro_batch", c.optim.micro_batch >= 0, "0 (all) or more"),
+        ("optim.micro_tokens", c.optim.micro_tokens >= 0, "0 (no limit) or more"),
         ("lora.rank", 0 <= c.lora.rank <= 1024, "between 0 (off) and 1024"),
         ("lora.alpha", c.lora.alpha > 0, "above 0"),
     )

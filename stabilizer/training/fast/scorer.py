@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from torch import Tensor
-from torch.nn.functional import pad
 from transformers import PreTrainedModel
 
 from stabilizer.training.fast.forward import completion_states
@@ -15,14 +14,9 @@ from stabilizer.training.rollout.rollouts import Rollouts
 class FastScorer(Scorer):
     """A `Scorer` that reads each prompt once for all its completions."""
 
-    def hidden_states(self, model: PreTrainedModel, rollouts: Rollouts) -> Tensor:
+    def _states(self, model: PreTrainedModel, rollouts: Rollouts) -> Tensor:
         if refusal(model) is not None:
-            return super().hidden_states(model, rollouts)
-        longest, written = int(rollouts.prompt_mask_BP.sum(1).max()), int(rollouts.span_B.max())
-        states_BTH = completion_states(
-            read(model),
-            rollouts.prompt_ids_BP[:, -longest:],
-            rollouts.prompt_mask_BP[:, -longest:],
-            rollouts.completion_ids_BT[:, :written],
+            return super()._states(model, rollouts)
+        return completion_states(
+            read(model), rollouts.prompt_ids_BP, rollouts.prompt_mask_BP, rollouts.completion_ids_BT
         )
-        return pad(states_BTH, (0, 0, 0, rollouts.completion_ids_BT.shape[1] - written))

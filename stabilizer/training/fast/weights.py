@@ -71,6 +71,8 @@ def refusal(model: nn.Module) -> str | None:
         return f"architecture {type(model).__name__}"
     llama: Any = model
     config = llama.config
+    if llama.device.type != "cpu":
+        return f"device {llama.device.type}"  # its attention has a mask and shared keys: no fused kernel takes both
     if sum(parameter.numel() for parameter in model.parameters()) > LARGEST:
         return f"more than {LARGEST:,} parameters"
     if torch.is_autocast_enabled(llama.device.type):

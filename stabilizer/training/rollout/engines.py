@@ -21,11 +21,12 @@ Measured on the built-in models: 1e-6 and 0.01-0.03. A head that keeps its old v
 
 def build_scorer(config: TrainConfig) -> Scorer:
     """Computes log-probabilities and values of completions."""
+    limits = {"micro_batch": config.optim.micro_batch, "micro_tokens": config.optim.micro_tokens}
     if config.fast == "off":
-        return Scorer()
+        return Scorer(**limits)
     from stabilizer.training.fast.scorer import FastScorer
 
-    return FastScorer()
+    return FastScorer(**limits)
 
 
 def build_engine(config: RolloutConfig, policy: Policy) -> Engine:

@@ -6,15 +6,15 @@ Shape letters: B rows, L prompt positions, T completion positions, N tokens, H h
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import linear
+from torch.nn.functional import linear, pad
 from transformers import LlamaForCausalLM, MistralForCausalLM, PreTrainedModel, Qwen2ForCausalLM, Qwen3ForCausalLM
 
-from stabilizer.training.head import stats_of_logits, token_stats
+from stabilizer.training.head import stats_of_logits, token_stats, widens
 from stabilizer.training.rollout.rollouts import Rollouts, position_ids
 
 PLAIN_MODELS = (LlamaForCausalLM, MistralForCausalLM, PreTrainedModel, Qwen2ForCausalLM, Qwen3ForCausalLM)
@@ -31,7 +31,14 @@ class TokenStats(NamedTuple):
 
 
 class Scorer:
-    """Scores given completions with a model of `transformers`, using the model's own code."""
+    """Scores given completions with a model of `transformers`, using the model's own code.
+
+    A call without gradients is made in as many passes as the limits of a pass require. A call with gradients is one
+    pass: its caller divides the rows, because the activations of a pass live until its backward pass.
+    """
+
+    def __init__(self, *, micro_batch: int = 0, micro_tokens: int = 0):
+        self._limits = micro_batch, micro_tokens
 
     def logps(
         self,
@@ -49,13 +56,51 @@ class Scorer:
         entropy has a gradient only with `entropy_grad`. The last product is computed at least in `head_dtype` if the
         model `has_plain_head`; None leaves the precision to the model, or to autocast.
         """
+
+        def scored(rows: Rollouts) -> TokenStats:
+            return self._logps(
+                model, rows, temperature, entropy_grad=entropy_grad, hidden=hidden, head_dtype=head_dtype
+            )
+
+        logp_BT, entropy_BT, hidden_BTH = self._in_passes(scored, rollouts)
+        assert logp_BT is not None and entropy_BT is not None
+        return TokenStats(logp_BT, entropy_BT, hidden_BTH)
+
+    def hidden_states(self, model: PreTrainedModel, rollouts: Rollouts) -> Tensor:
+        """Last hidden states at the positions that predict completion tokens, (B, T, H)."""
+        (states_BTH,) = self._in_passes(lambda rows: (self._states(model, rows),), rollouts)
+        assert states_BTH is not None
+        return states_BTH
+
+    def _in_passes(
+        self, scored: Callable[[Rollouts], tuple[Tensor | None, ...]], rollouts: Rollouts
+    ) -> tuple[Tensor | None, ...]:
+        """What `scored` returns for all rows, from passes without unneeded padding."""
+        width = rollouts.completion_ids_BT.shape[1]
+        passes = [] if torch.is_grad_enabled() else rollouts.passes(*self._limits)
+        if len(passes) < 2:
+            return tuple(_widened(value, width) for value in scored(rollouts.trimmed()))
+        parts = [scored(rollouts.rows(row_R).trimmed()) for row_R in passes]
+        back_B = torch.cat(passes).argsort()
+        return tuple(_joined(values, width, back_B) for values in zip(*parts, strict=True))
+
+    def _logps(
+        self,
+        model: PreTrainedModel,
+        rollouts: Rollouts,
+        temperature: float,
+        *,
+        entropy_grad: bool,
+        hidden: bool,
+        head_dtype: torch.dtype | None,
+    ) -> TokenStats:
         if not (type(model) in PLAIN_MODELS and not hooked(model) and has_plain_head(model)):
             with _head_in(model, head_dtype):
                 return _stats_of_own_logits(model, rollouts, temperature, entropy_grad=entropy_grad, hidden=hidden)
-        hidden_BTH, mask_BT = self.hidden_states(model, rollouts), rollouts.mask_BT
+        hidden_BTH, mask_BT = self._states(model, rollouts), rollouts.mask_BT
         head = model.get_output_embeddings()
         assert isinstance(head, nn.Linear)
-        dtype = _head_dtype(head.weight, head_dtype)
+        dtype = head.weight.dtype if widens(head.weight) else _head_dtype(head.weight, head_dtype)
         with torch.autocast(head.weight.device.type, enabled=False):
             values = token_stats(
                 hidden_BTH[mask_BT].to(dtype),
@@ -68,10 +113,23 @@ class Scorer:
         logp_BT, entropy_BT = (_spread(value_N, mask_BT) for value_N in values)
         return TokenStats(logp_BT, entropy_BT, hidden_BTH if hidden else None)
 
-    def hidden_states(self, model: PreTrainedModel, rollouts: Rollouts) -> Tensor:
-        """Last hidden states at the positions that predict completion tokens, (B, T, H)."""
+    def _states(self, model: PreTrainedModel, rollouts: Rollouts) -> Tensor:
+        """Last hidden states of one pass."""
         rows = _rows(rollouts)
         return rows.in_place(model.base_model(**rows.inputs, use_cache=False).last_hidden_state)
+
+
+def _widened(value: Tensor | None, width: int) -> Tensor | None:
+    """(B, t) or (B, t, H) with zeros up to `width` positions."""
+    if value is None or value.shape[1] == width:
+        return value
+    return pad(value, (0,) * (2 * value.dim() - 4) + (0, width - value.shape[1]))
+
+
+def _joined(values: Sequence[Tensor | None], width: int, back_B: Tensor) -> Tensor | None:
+    """The values of several passes in the order of the rows."""
+    known = [wide for value in values if (wide := _widened(value, width)) is not None]
+    return torch.cat(known)[back_B] if known else None
 
 
 def _head_dtype(weight: Tensor, wanted: torch.dtype | None) -> torch.dtype:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -56,6 +57,38 @@ class Rollouts:
             texts=[],
             entropy_BT=None if self.entropy_BT is None else self.entropy_BT[row_R],
         )
+
+    def trimmed(self) -> Rollouts:
+        """The same without the positions that are padding in every row."""
+        prompt, written = int(self.prompt_mask_BP.sum(1).max()), int(self.span_B.max())
+        if (prompt, written) == (self.prompt_ids_BP.shape[1], self.completion_ids_BT.shape[1]):
+            return self
+        return replace(
+            self,
+            prompt_ids_BP=self.prompt_ids_BP[:, -prompt:],
+            prompt_mask_BP=self.prompt_mask_BP[:, -prompt:],
+            completion_ids_BT=self.completion_ids_BT[:, :written],
+            mask_BT=self.mask_BT[:, :written],
+            logp_BT=self.logp_BT[:, :written],
+            entropy_BT=None if self.entropy_BT is None else self.entropy_BT[:, :written],
+        )
+
+    def passes(self, micro_batch: int, micro_tokens: int) -> list[Tensor]:
+        """The rows of each forward pass: at most `micro_batch` of them, with at most `micro_tokens` positions.
+
+        0 means no limit; a single row may exceed the second one. With it, rows of similar length go together, because
+        every row of a pass is as wide as the longest.
+        """
+        length_B = self.prompt_mask_BP.sum(1) + self.span_B
+        if not micro_tokens:
+            return list(torch.arange(len(self), device=length_B.device).split(micro_batch or len(self)))
+        order = length_B.argsort(descending=True, stable=True)
+        lengths, starts = length_B[order].tolist(), [0]
+        for row in range(1, len(self)):
+            rows = row + 1 - starts[-1]
+            if rows * lengths[starts[-1]] > micro_tokens or rows > (micro_batch or rows):
+                starts.append(row)
+        return [order[start:end] for start, end in pairwise([*starts, len(self)])]
 
     @property
     def num_tokens(self) -> int:

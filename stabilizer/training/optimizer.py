@@ -1,0 +1,71 @@
+"""AdamW for weights in a short precision, with a copy of them in float32.
+
+An update of 1e-6 is far below the spacing of bfloat16 numbers: added to a weight of 0.02 it is lost. The copy collects
+such updates, and the model's weights are its rounded values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim.adamw import adamw
+
+COPY = "float32"
+"""The name of the copy in the optimizer's state, beside the two moments."""
+SHORT = (torch.bfloat16, torch.float16)
+
+
+def build_optimizer(groups: Iterable[dict[str, Any]], *, betas: tuple[float, float], weight_decay: float) -> Any:
+    """AdamW over groups of parameters, with copies in float32 where a parameter has a short precision."""
+    present = [group for group in groups if group["params"]]
+    short = any(p.dtype in SHORT for group in present for p in group["params"])
+    return (CopyingAdamW if short else torch.optim.AdamW)(
+        present, lr=0.0, betas=betas, weight_decay=weight_decay, fused=True
+    )
+
+
+class CopyingAdamW(torch.optim.AdamW):
+    """AdamW that computes on copies in float32 and writes their rounded values into the parameters.
+
+    The state of a parameter holds its copy, so that a checkpoint and a resume include it. A parameter without state
+    gets a copy of its current value.
+    """
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        """One update of all parameters that have a gradient."""
+        assert closure is None, "updates do not recompute the loss"
+        for group in self.param_groups:
+            learning = [p for p in group["params"] if p.grad is not None]
+            states = [self._state_of(p) for p in learning]
+            copies: list[Tensor] = [state[COPY] for state in states]
+            adamw(
+                copies,
+                [p.grad.float() for p in learning],
+                [state["exp_avg"] for state in states],
+                [state["exp_avg_sq"] for state in states],
+                [],
+                [state["step"] for state in states],
+                fused=True,
+                amsgrad=False,
+                beta1=group["betas"][0],
+                beta2=group["betas"][1],
+                lr=group["lr"],
+                weight_decay=group["weight_decay"],
+                eps=group["eps"],
+                maximize=False,
+            )
+            if learning:
+                torch._foreach_copy_(learning, copies)
+
+    def _state_of(self, parameter: Tensor) -> dict[str, Any]:
+        state: dict[str, Any] = self.state[parameter]
+        if not state:
+            copy = parameter.detach().to(torch.float32, copy=True, memory_format=torch.preserve_format)
+            zeros = torch.zeros_like(copy)
+            step = torch.zeros((), dtype=torch.float32, device=parameter.device)
+            state |= {COPY: copy, "exp_avg": zeros, "exp_avg_sq": zeros.clone(), "step": step}
+        return state
