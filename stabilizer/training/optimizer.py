@@ -40,26 +40,20 @@ class CopyingAdamW(torch.optim.AdamW):
         assert closure is None, "updates do not recompute the loss"
         for group in self.param_groups:
             learning = [p for p in group["params"] if p.grad is not None]
-            states = [self._state_of(p) for p in learning]
-            copies: list[Tensor] = [state[COPY] for state in states]
-            adamw(
-                copies,
-                [p.grad.float() for p in learning],
-                [state["exp_avg"] for state in states],
-                [state["exp_avg_sq"] for state in states],
-                [],
-                [state["step"] for state in states],
-                fused=True,
-                amsgrad=False,
-                beta1=group["betas"][0],
-                beta2=group["betas"][1],
-                lr=group["lr"],
-                weight_decay=group["weight_decay"],
-                eps=group["eps"],
-                maximize=False,
-            )
             if learning:
-                torch._foreach_copy_(learning, copies)
+                self._update(group, learning)
+
+    def _update(self, group: dict[str, Any], learning: list[Tensor]) -> None:
+        states = [self._state_of(p) for p in learning]
+        copies, means, squares, steps = ([s[key] for s in states] for key in (COPY, "exp_avg", "exp_avg_sq", "step"))
+        gradients = [gradient.float() for p in learning if (gradient := p.grad) is not None]
+        first, second = group["betas"]
+        adamw(
+            copies, gradients, means, squares, [], steps,
+            fused=True, amsgrad=False, maximize=False, beta1=first, beta2=second,
+            lr=group["lr"], weight_decay=group["weight_decay"], eps=group["eps"],
+        )  # fmt: skip
+        torch._foreach_copy_(learning, copies)
 
     def _state_of(self, parameter: Tensor) -> dict[str, Any]:
         state: dict[str, Any] = self.state[parameter]
