@@ -15,6 +15,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from time import perf_counter
 from typing import Any, NamedTuple
 
 from bench.gpu import head
@@ -27,7 +28,7 @@ QWEN_05B = {
 }  # fmt: skip
 SMALL = QWEN_05B | {"hidden_size": 448, "intermediate_size": 1_216, "num_hidden_layers": 4, "num_attention_heads": 7,
                     "num_key_value_heads": 1}  # fmt: skip
-SHAPE = {"prompts": 8, "group_size": 8, "max_completion": 256}
+SHAPE = {"prompts": 8, "group_size": 8, "max_completion": 128}
 MICRO_BATCH = 16
 """Completions per pass, on both sides."""
 STEPS = 3
@@ -65,8 +66,9 @@ def measure(*, seed: int = 0, quick: bool = False, tell: Callable[[str], None] =
         model = make_model(Path(folder) / "model", SMALL if quick else QWEN_05B, seed)
         shape = SHAPE | ({"max_completion": 64} if quick else {})
         for case in CASES:
-            tell(f"{case.name}: {STEPS} steps")
+            began = perf_counter()
             rows.append({"case": case.name, **_case(case, {**shape, "model": str(model), "seed": seed})})
+            tell(f"{' '.join(_printed(rows[-1]).values())}  ({perf_counter() - began:.0f} s with its start)")
         tell("the head: log-probabilities and gradients of one pass")
         tables = head.measure(quick=quick)
     return {"machine": machine(), "shape": {**shape, "micro_batch": MICRO_BATCH}, "rows": rows, "head": tables}

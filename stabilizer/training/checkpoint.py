@@ -18,6 +18,7 @@ import re
 import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Protocol
 
 from stabilizer.core import json_text
 from stabilizer.core.knobs import Checkpoint
@@ -31,18 +32,24 @@ class CheckpointDamaged(OSError):
     """A checkpoint does not match its manifest."""
 
 
-def write(folder: Path, step: int, attempt: int, files: Mapping[str, bytes]) -> Checkpoint:
+class Content(Protocol):
+    """A file that is produced while it is written."""
+
+    def chunks(self) -> Iterable[bytes | memoryview]:
+        """The content in order."""
+
+
+def write(folder: Path, step: int, attempt: int, files: Mapping[str, bytes | Content]) -> Checkpoint:
     """Put a state in place durably, replacing one of the same name. Raises OSError when that fails."""
     place = folder / f"step-{step}-a{attempt}"
     fresh, old = place.with_name(f"{place.name}.new"), place.with_name(f"{place.name}.old")
     folder.mkdir(parents=True, exist_ok=True)
     _tidy(folder)
     fresh.mkdir()
-    entries = {name: {"size": len(data), "sha256": _digest(data)} for name, data in files.items()}
-    manifest = json.dumps({"schema": SCHEMA, "step": step, "attempt": attempt, "files": entries}, indent=1)
     try:
-        for name, data in (*files.items(), (MANIFEST, manifest.encode())):
-            _write_synced(fresh / name, data)
+        entries = {name: _write_synced(fresh / name, content) for name, content in files.items()}
+        manifest = {"schema": SCHEMA, "step": step, "attempt": attempt, "files": entries}
+        _write_synced(fresh / MANIFEST, json.dumps(manifest, indent=1).encode())
         _sync_folder(fresh)
     except OSError:
         shutil.rmtree(fresh, ignore_errors=True)  # half a state is useless, and takes space on a disk that may be full
@@ -120,11 +127,17 @@ def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def _write_synced(path: Path, data: bytes) -> None:
+def _write_synced(path: Path, content: bytes | Content) -> dict[str, int | str]:
+    """Write a file durably; returns its entry in the manifest."""
+    digest, size = hashlib.sha256(), 0
     with path.open("wb") as file:
-        file.write(data)
+        for chunk in (content,) if isinstance(content, bytes) else content.chunks():
+            digest.update(chunk)
+            size += len(chunk)
+            file.write(chunk)
         file.flush()
         os.fsync(file.fileno())
+    return {"size": size, "sha256": digest.hexdigest()}
 
 
 def _sync_folder(folder: Path) -> None:

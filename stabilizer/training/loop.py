@@ -48,6 +48,7 @@ from stabilizer.training.saved import adapt, newest_state, read_state, starting_
 from stabilizer.training.settings import TrainConfig
 from stabilizer.training.state import Progress, Weights, from_files, to_files
 from stabilizer.training.tasks import Problem, Score, random_bits
+from stabilizer.training.tensor_file import TensorFile
 
 REUSE = 1e-3
 """Largest |ratio - 1| before any update at which the sampler's log-probabilities count as equal to the learner's."""
@@ -395,7 +396,10 @@ class Trainer:
         return best or _due(self.step, wanted.every)
 
     def state(self) -> dict[str, bytes]:
-        """Everything that later steps depend on. The knobs are included for a resume."""
+        """A copy of everything that later steps depend on. The knobs are included for a resume."""
+        return {name: bytes(content) for name, content in self._files().items()}
+
+    def _files(self) -> dict[str, bytes | TensorFile]:
         return to_files(
             self._weights, self.learner.optimizer, self._progress, self.controls.values(), self.reference.weights
         )
@@ -416,7 +420,9 @@ class Trainer:
         """Write the current state and thin out the old ones; raises OSError when the write cannot be made durable."""
         self._refuse_if_torn()
         self._progress.lineage.setdefault(str(self.attempt), self._begin)
-        files = self.state()
+        files: Mapping[str, bytes | TensorFile] = self._files()
+        if remember and (remember := self._ring.takes(files)):
+            files = {name: bytes(content) for name, content in files.items()}
         saved = disk.write(self._folder, self.step, self.attempt, files)
         there = set(disk.scan(self._folder))  # not those in memory: they are lost with the process
         present = [checkpoint for checkpoint in self.checkpoints() if checkpoint in there]
@@ -426,7 +432,7 @@ class Trainer:
             if old.step not in kept:
                 disk.remove(old)
         if remember:
-            self._ring.put(saved, files)
+            self._ring.put(saved, {name: bytes(content) for name, content in files.items()})
         return saved
 
     def checkpoints(self) -> list[Checkpoint]:

@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 
 from stabilizer.core.knobs import Checkpoint
+from stabilizer.training.tensor_file import TensorFile
 
 
 class Ring:
@@ -23,6 +24,11 @@ class Ring:
     def nbytes(self) -> int:
         """Bytes held."""
         return sum(len(data) for files in self._states.values() for data in files.values())
+
+    def takes(self, files: Mapping[str, bytes | TensorFile]) -> bool:
+        """Whether a state of this size would be held."""
+        size = sum(content.nbytes if isinstance(content, TensorFile) else len(content) for content in files.values())
+        return self._count > 0 and size <= self._limit
 
     def put(self, checkpoint: Checkpoint, files: Mapping[str, bytes]) -> None:
         """Add a state; it replaces one of the same name."""

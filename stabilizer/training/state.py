@@ -8,11 +8,11 @@ from dataclasses import asdict, dataclass, field
 
 import torch
 from safetensors.torch import load as from_safetensors
-from safetensors.torch import save as to_safetensors
 from torch import Tensor, nn
 
 from stabilizer.core import json_text
 from stabilizer.core.knobs import Checkpoint
+from stabilizer.training.tensor_file import TensorFile
 
 
 @dataclass
@@ -90,8 +90,8 @@ def to_files(
     progress: Progress,
     knobs: Mapping[str, float],
     reference: Mapping[str, Tensor] | None = None,
-) -> dict[str, bytes]:
-    """The state as named bytes. Weights keep their bits, NaN included."""
+) -> dict[str, bytes | TensorFile]:
+    """The state as named files. Weights keep their bits, NaN included, and are read when a file is written."""
     moments = {
         f"{name}/{key}": value
         for name, parameter in weights.parameters().items()
@@ -101,7 +101,7 @@ def to_files(
     tensors["optimizer.safetensors"] = moments
     if reference:
         tensors["reference.safetensors"] = reference
-    files = {file: to_safetensors({k: t.detach().contiguous() for k, t in ts.items()}) for file, ts in tensors.items()}
+    files = {file: TensorFile(named) for file, named in tensors.items()}
     state = {"progress": asdict(progress), "knobs": dict(knobs)}
     return files | {"state.json": json.dumps(state, indent=1).encode()}
 
@@ -139,7 +139,7 @@ def from_files(
 NEEDED = frozenset({"optimizer.safetensors", "state.json"})
 """Files that every state must have, whatever its models are."""
 
-_NOTHING = to_safetensors({})
+_NOTHING = bytes(TensorFile({}))
 
 
 def _shapes(models: Mapping[str, Mapping[str, Tensor]]) -> dict[str, dict[str, tuple[int, ...]]]:
