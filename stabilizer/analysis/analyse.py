@@ -236,7 +236,7 @@ def _spelled_out(finding: Finding, run: LoadedRun, onset: int, *, harm: bool) ->
     `onset` is the onset of its incident, because a rollback goes back to before all of it. `harm` is whether the
     incident is open and more severe than info. Remedies for which the trainer has no setting come last.
     """
-    if finding.id in ENDINGS and "next" in finding.evidence:
+    if "next" in finding.evidence and (finding.id in ENDINGS or "trouble" in finding.evidence):
         return _explained_by_the_log(finding)
     trainer = run.source.trainer
     ours = trainer == "stabilizer"
@@ -271,10 +271,12 @@ def _spelled_out(finding: Finding, run: LoadedRun, onset: int, *, harm: bool) ->
 def _explained_by_the_log(finding: Finding) -> Finding:
     """The finding for an end of the run that the log explains, with the cause and the next action from the log."""
     evidence = finding.evidence
-    todo = f"{evidence['next']}; needs a restart, because the run has ended"
+    ended = "; needs a restart, because the run has ended" if finding.id in ENDINGS else ""
+    todo = f"{evidence['next']}{ended}"
     advice = [RemedyAdvice(r.id, r.safety, {}, r.why, todo) for r in for_cause(evidence["cause"])]
     remedies = fitted(advice, harm=True, state="", ours=False)
-    return replace(finding, causes=(Cause(evidence["cause"], 0.95, evidence["what"]),), remedies=remedies)
+    cause = Cause(evidence.get("trouble", evidence["cause"]), evidence.get("confidence", 0.95), evidence["what"])
+    return replace(finding, causes=(cause,), remedies=remedies)
 
 
 def _incidents(findings: Sequence[Finding], changes: Iterable[Finding] = ()) -> tuple[Incident, ...]:

@@ -14,17 +14,24 @@ from typing import Any
 
 from stabilizer.analysis.analyse import Analysis, analyse, as_json, exit_code
 from stabilizer.cli import error_line
+from stabilizer.commands import pasted
 from stabilizer.commands.progress import progress
 from stabilizer.commands.sources import add_source_arguments, mapping
 from stabilizer.output.terminal import console, show
 from stabilizer.runs.loaded import NoMetrics
 from stabilizer.trainers.reading import load
 
+PASTED = Path("-")
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of this verb."""
     add_source_arguments(parser)
-    parser.add_argument("path", nargs="+", type=Path, help="a run directory, a log, or the folder that holds it")
+    parser.add_argument(
+        "path", nargs="+", type=Path,
+        help="a run directory, a log, or the folder that holds it; - for text on standard input: a pasted log, traceback, "
+        "table or configuration",
+    )  # fmt: skip
     parser.add_argument(
         "--all", action="store_true", help="also list each check that lacks a metric, and what to log for it"
     )
@@ -39,10 +46,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Analyse every path and print the results."""
     wanted = mapping(args.map)
+    if args.path == [PASTED]:
+        return pasted.answer(args, lambda path: _answer(path, args, wanted))
     if len(args.path) == 1:
-        analysis = _analysis(args.path[0], args, wanted)
-        _show([analysis], args)
-        return exit_code(analysis, args.fail_on)
+        return _answer(args.path[0], args, wanted)
     answers: list[Analysis | dict[str, Any]] = []
     code = 0
     for path in args.path:
@@ -59,6 +66,12 @@ def run(args: argparse.Namespace) -> int:
         code = max(code, exit_code(analysis, args.fail_on))
     _show(answers, args)
     return code
+
+
+def _answer(path: Path, args: argparse.Namespace, wanted: dict[str, str]) -> int:
+    analysis = _analysis(path, args, wanted)
+    _show([analysis], args)
+    return exit_code(analysis, args.fail_on)
 
 
 def _analysis(path: Path, args: argparse.Namespace, wanted: dict[str, str]) -> Analysis:

@@ -16,7 +16,7 @@ from typing import Any
 from stabilizer.configs.config import ConfigError
 from stabilizer.output.preflight_terminal import show
 from stabilizer.output.terminal import console
-from stabilizer.preflight.check import Options, as_json, exit_code, finding_json, preflight
+from stabilizer.preflight.check import Options, Preflight, as_json, exit_code, finding_json, preflight
 from stabilizer.preflight.fix import Fixed, corrected, default_target, write
 from stabilizer.preflight.rules import RULES
 
@@ -79,11 +79,19 @@ def run(args: argparse.Namespace) -> int:
         target = Path(args.fix) if args.fix else default_target(args.config)
         if fixed.applied:
             write(target, fixed.text, args.config)
-    if args.json:
-        print(json.dumps(as_json(result) | _fixed_json(fixed, target), indent=2, allow_nan=False))
+    answer = as_json(result) | _fixed_json(fixed, target) if args.json else None
+    print_result(result, answer, fixed, target)
+    return exit_code(result.verdict, args.fail_on)
+
+
+def print_result(
+    result: Preflight, answer: dict[str, Any] | None, fixed: Fixed | None = None, target: Path | None = None
+) -> None:
+    """Print the page, or the JSON if there is one."""
+    if answer is not None:
+        print(json.dumps(answer, indent=2, allow_nan=False))
     else:
         show(result, console(), fixed, target)
-    return exit_code(result.verdict, args.fail_on)
 
 
 def _check_only(args: argparse.Namespace) -> None:

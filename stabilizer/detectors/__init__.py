@@ -41,6 +41,7 @@ from stabilizer.detectors.system.config_error import ConfigError
 from stabilizer.detectors.system.crashed import Crashed
 from stabilizer.detectors.system.data_shift import DataShift
 from stabilizer.detectors.system.invariant import Invariant
+from stabilizer.detectors.system.known_trouble import KnownTrouble
 from stabilizer.detectors.system.resume_mismatch import ResumeMismatch
 from stabilizer.detectors.system.slowdown import Slowdown
 from stabilizer.detectors.system.stalled import Stalled
@@ -87,6 +88,7 @@ DETECTORS: tuple[Detector, ...] = (
     Invariant(),
     ResumeMismatch(),
     DataShift(),
+    KnownTrouble(),
     ConfigError(),
     Crashed(),
 )

@@ -11,8 +11,10 @@ from __future__ import annotations
 import codecs
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from copy import copy
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -23,6 +25,8 @@ from stabilizer.formats.rows import KEPT, assemble
 from stabilizer.runs.history import History
 from stabilizer.runs.loaded import LoadedRun, NoMetrics, Source
 from stabilizer.runs.reader import RunError
+from stabilizer.troubles import search as troubles
+from stabilizer.troubles.search import Found
 
 MAX_LINE = 4_000_000
 """Characters of a line that are kept; a step's metrics take some thousands."""
@@ -43,6 +47,9 @@ SOURCES = {".py", ".sh", ".js", ".c", ".cpp", ".cu", ".rs", ".go", ".yaml", ".ym
 _CHUNK = 1 << 20
 _ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[()][A-Z0-9])")
 _RAY = re.compile(r"^\s?\((?:[^()\s][^()]{0,80} )?pid=\d+(?:, ip=[^()\s]{1,60})?\)\s?")
+_RANK = re.compile(r"^\[(?:rank|default)\d{1,6}\]:? ?")
+_LOGGER = re.compile(r"^ERROR \d\d-\d\d \d\d:\d\d:\d\d \[?[\w.]{1,80}:\d{1,6}\] ?")
+"""vLLM's prefix of every line of a traceback."""
 _REPEATED = re.compile(r"\[repeated \d{1,9}x across cluster\].*$")
 WRAPPED = ('[{"stream_name"', ',{"stream_name"', '{"stream_name"')
 
@@ -92,6 +99,10 @@ def _head(path: Path, _changed: int, _size: int) -> bytes:
 def _plain(text: str) -> str:
     if "pid=" in text[:160]:
         text = _RAY.sub("", text, count=1)
+    if text[:1] == "[":
+        text = _RANK.sub("", text, count=1)
+    elif text.startswith("ERROR "):
+        text = _LOGGER.sub("", text, count=1)
     if "across cluster]" in text:
         text = _REPEATED.sub("", text)
     return text.rstrip()
@@ -169,12 +180,32 @@ _EXCEPTION = re.compile(
     r"^(?:\[rank\d+\]:? ?)?"
     r"((?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:Error|Exception|Interrupt|Exit|Timeout|Died))(?=[:(]|$)(.*)$"
 )
-_FRAME = re.compile(r'^\s+File "([^"]{1,500})", line (\d+)')
+_LOGGED = re.compile(
+    r"^(?=[^\n]{0,40}\d\d:\d\d:\d\d)[^\n]{0,200}?[\]:] ((?:[A-Za-z_]\w*\.){0,6}[A-Za-z_]\w*(?:Error|Exception))(: .*)$"
+)
+"""An exception that a logger printed behind its time and place."""
+_RAISED = re.compile(r"^((?:[A-Za-z_]\w*\.)*[A-Z]\w*)(: .*|:)?$")
+"""The last line of a traceback, whatever the exception is called."""
+_FRAME = re.compile(r'^\s+File "([^"]{1,500})", line (\d+)(?:, in (\S{1,200}))?')
+_CELL_FRAME = re.compile(r"^(?:File )?(~?[^\s:]{1,300}\.py):(\d+)(?:, in (\w{1,200}))?")
+_OLD_CELL_FRAME = re.compile(r"^(\S{1,300}\.py|<ipython-input-[\w-]{1,80}>) in (<[^>]{1,60}>|\w{1,200})")
+"""The frames of a notebook's tracebacks, in two generations."""
+_LIBRARY = re.compile(r"site-packages|dist-packages|[/\\]lib[/\\]python3|<frozen|importlib|^/usr/lib")
+"""Paths of installed code: a frame elsewhere is the user's own."""
+_MOST_FRAMES = 200
+_LAST_FRAMES = 8
+"""Innermost frames by which a known trouble may be told."""
+_MOST_OF_ONE = 3
+"""How often one known trouble is kept as an event of its own."""
 _SUSPICIOUS = re.compile(
     r"Traceback|Error|Exception|Interrupt|out of memory|oom-kill|unexpectedly|SIG|Segmentation|timeout|not finite"
 )
 _MARKED = re.compile(r"\s*(?:[|>#]|[-*] )")  # a table, a quotation, a heading or a list: text about a failure
 _NOT_FINITE = re.compile(r"grad_norm is not finite", re.I)
+KIND_OF_TROUBLE = {
+    "out-of-memory": "oom", "config-error": "config-error", "infrastructure": "worker-death", "program-error": "traceback"
+}  # fmt: skip
+"""The kind of failure of a known trouble."""
 _MOST = 10_000
 """Most failures that are examined; later ones are hardly of another kind."""
 
@@ -197,16 +228,26 @@ class Failures:
         self._inside = False
         self._found: tuple[int, str] | None = None
         self._raised = ""
+        self._frames: list[str] = []
+        self._user_frame = ""
+        self._trouble: Found | None = None
+        """The best explanation among the lines of the open traceback."""
+        self._told: Counter[str] = Counter()
 
     def see(self, line: Line) -> Event | None:
         """The failure that this line completes, or None."""
         text = line.text
+        trouble = troubles.in_line(text, tuple(self._frames[-_LAST_FRAMES:]))
         if self._inside:
-            if match := _FRAME.match(text):
-                self._frame(match[1], match[2])
+            self._trouble = troubles.best([found for found in (self._trouble, trouble) if found])
+            if match := _FRAME.match(text) or _CELL_FRAME.match(text):
+                self._frame(match[1], match[2], match[3] or "")
                 return None
-            if match := _EXCEPTION.match(text):
-                self._found = line.number, match[1] + match[2]
+            if match := _OLD_CELL_FRAME.match(text):
+                self._frame(match[1], "", match[2])
+                return None
+            if match := _EXCEPTION.match(text) or (_RAISED.match(text) if self._frames else None):
+                self._found = line.number, match[1] + (match[2] or "")
                 return None
             if not text or text[0] in " \t[" or "Traceback" in text or text.startswith(("During ", "The above ")):
                 return None
@@ -215,17 +256,41 @@ class Failures:
             ended = self.close() if self._found else None
             if ended:
                 return ended
+        event = self._outside(line)
+        if trouble is None or self._talk or (self._inside and event is None):
+            return event
+        return self._known(event, trouble, line)
+
+    def _known(self, event: Event | None, trouble: Found, line: Line) -> Event | None:
+        """The event of a line in which a known trouble shows, outside a traceback."""
+        one = trouble.trouble
+        data: dict[str, Any] = {"trouble": one.id, "values": trouble.values}
+        if event is not None:
+            return replace(event, data={**event.data, **data})
+        self._told[one.id] += 1
+        if self._told[one.id] > _MOST_OF_ONE:
+            return None
+        short = line.text.strip()[:400]
+        data |= {"line": line.number, "message": short}
+        if one.severity == "critical":
+            data["failure"] = KIND_OF_TROUBLE[one.kind]
+        return Event(step=0, kind="note", text=f"line {line.number}: {short}", data=data)
+
+    def _outside(self, line: Line) -> Event | None:
+        """The failure in a line that belongs to no traceback, or the beginning of one."""
+        text = line.text
         if not _SUSPICIOUS.search(text):
             return None
         if "Traceback (most recent call last)" in text:
-            self._inside, self._raised = True, ""
+            self._inside, self._raised, self._trouble = True, "", None
+            self._frames, self._user_frame = [], ""
         elif self._talk or _MARKED.match(text):
             return None
         elif _NOT_FINITE.search(text):
             self.not_finite += 1
             if self.not_finite == 1:
                 return self._event(line.number, text[-200:], "non-finite-gradient")
-        elif match := _EXCEPTION.match(text):
+        elif match := _EXCEPTION.match(text) or _LOGGED.match(text):
             return self._event(line.number, match[1] + match[2])
         elif KINDS["oom"].search(text) or KINDS["worker-death"].search(text):
             return self._event(line.number, text)
@@ -239,7 +304,11 @@ class Failures:
     def close(self) -> Event | None:
         """The failure still open at the end of a traceback or of the log."""
         found, self._found, self._inside = self._found, None, False
-        return self._event(*found) if found else None
+        event = self._event(*found) if found else None
+        trouble, self._trouble = self._trouble, None
+        if event and trouble:
+            event = replace(event, data={**event.data, "trouble": trouble.trouble.id, "values": trouble.values})
+        return event
 
     def _event(self, number: int, text: str, kind: str | None = None) -> Event | None:
         self.count += 1
@@ -247,14 +316,17 @@ class Failures:
             return None
         short = text.strip()[:400]
         raised, self._raised = self._raised, ""
-        said = {"failure": kind or kind_of(text), "line": number, "message": short}
-        return Event(
-            step=0, kind="note", text=f"line {number}: {short}", data=said | ({"raised": raised} if raised else {})
-        )
+        user, self._user_frame = self._user_frame, ""
+        said: dict[str, Any] = {"failure": kind or kind_of(text), "line": number, "message": short}
+        said |= {key: value for key, value in (("raised", raised), ("user_frame", user)) if value}
+        return Event(step=0, kind="note", text=f"line {number}: {short}", data=said)
 
-    def _frame(self, file: str, line: str) -> None:
+    def _frame(self, file: str, line: str, function: str) -> None:
         """A frame of the traceback; the last one is where the exception was raised."""
-        self._raised = f"{file}, line {line}"
+        self._raised = f"{file}, line {line}" if line else file
+        if not _LIBRARY.search(file):
+            self._user_frame = self._raised + (f", in {function}" if function else "")
+        self._frames = [*self._frames[-_MOST_FRAMES:], f"{file} {function}"]
         parts = set(re.split(r"[/\\.]", file.lower()))
         self.trainer = self.trainer or next((name for package, name in self._packages.items() if package in parts), "")
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from stabilizer.core.records import Event
 from stabilizer.formats.rows import Row
 
 
@@ -23,6 +24,8 @@ class NumberLog:
     """The configuration that the container itself holds."""
     skipped: int = 0
     """Lines or values that could not be read."""
+    events: Sequence[Event] = ()
+    """Failures among the rows; `data["after_step"]` is the step before each."""
     notes: Sequence[str] = ()
     """What the user should know about the reading."""
 

@@ -50,5 +50,15 @@ def run_of(log: NumberLog, mapping: Mapping[str, str], config: Mapping[str, Any]
     check_mapping(mapping, log.names(), log.files[0])
     for family in FAMILIES:
         if family.named and (run := family.named(log, mapping, config)):
-            return run
-    return guesses.run_of(log, mapping, config)
+            return _with_events(run, log)
+    return _with_events(guesses.run_of(log, mapping, config), log)
+
+
+def _with_events(run: LoadedRun, log: NumberLog) -> LoadedRun:
+    """The run with the failures that were found among its rows."""
+    history = run.history
+    for event in log.events:
+        data = {**event.data, "file": str(log.files[0])}
+        step = min(int(data.pop("after_step")), history.step)
+        history.events.append(replace(event, step=step, attempt=history.attempt, data=data))
+    return run

@@ -14,7 +14,7 @@ from typing import Any
 
 from stabilizer.core.metrics import VOCABULARY
 from stabilizer.core.text import plain
-from stabilizer.formats import console, json_log, mlflow, mlflow_db, table, tensorboard, trackio, wandb
+from stabilizer.formats import console, json_log, mlflow, mlflow_db, shapes, table, tensorboard, trackio, wandb
 from stabilizer.formats.tailing import current
 from stabilizer.runs.listing import list_runs
 from stabilizer.runs.loaded import LoadedRun, NoMetrics
@@ -27,7 +27,7 @@ from stabilizer.trainers.reader import Rank, Reader
 _OF_TRAINERS = [reader for family in FAMILIES for reader in family.readers]
 _CONTAINERS = [
     *(containers.reader(module, Rank.CONTAINER) for module in (tensorboard, wandb, mlflow, mlflow_db, trackio)),
-    *(containers.reader(module, Rank.ANYONE) for module in (json_log, table)),
+    *(containers.reader(module, Rank.ANYONE) for module in (json_log, table, shapes)),
 ]
 _NOTEBOOK = notebook.reader([reader for reader in _OF_TRAINERS if reader.printed])
 READERS: tuple[Reader, ...] = tuple(sorted([*_OF_TRAINERS, *_CONTAINERS, _NOTEBOOK], key=lambda reader: reader.rank))

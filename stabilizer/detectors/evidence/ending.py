@@ -11,6 +11,7 @@ from typing import NamedTuple
 from stabilizer.core.failures import kind_of
 from stabilizer.core.records import Event
 from stabilizer.runs.history import RunView
+from stabilizer.troubles.search import Found, by_id
 
 CONSEQUENCES = ("ChildFailedError", "RayTaskError", "SIGTERM", "collective operation timeout", "ActorDied")
 """What other processes print about a failure elsewhere."""
@@ -53,7 +54,16 @@ def _kind(event: Event) -> str:
 def _rank(event: Event) -> tuple[bool, bool, int]:
     """Causes before consequences, named kinds before plain exceptions, then the first: the others followed from it."""
     message = str(event.data.get("message") or event.text)
-    return any(word in message for word in CONSEQUENCES), kind_of(message) == "traceback", event.data.get("line", 0)
+    trouble = trouble_of(event)
+    follows = trouble.trouble.consequence if trouble else any(word in message for word in CONSEQUENCES)
+    return follows, trouble is None and kind_of(message) == "traceback", event.data.get("line", 0)
+
+
+def trouble_of(event: Event) -> Found | None:
+    """The known trouble that shows in a failure or a note."""
+    trouble = by_id().get(str(event.data.get("trouble", "")))
+    values = event.data.get("values")
+    return Found(trouble, dict(values) if isinstance(values, dict) else {}) if trouble else None
 
 
 def _where(event: Event) -> str:

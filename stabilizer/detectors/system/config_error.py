@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from stabilizer.core.records import Finding
 from stabilizer.detectors.base import Detector
-from stabilizer.detectors.evidence.ending import ending
+from stabilizer.detectors.evidence.ending import ending, trouble_of
 from stabilizer.runs.history import RunView
 from stabilizer.trainers.refused import accepted
 
@@ -54,12 +54,15 @@ class ConfigError(Detector):
         end = ending(view)
         if end is None or end.kind != "config-error":
             return None
-        instead = accepted(end.message)
+        instead, found = accepted(end.message), trouble_of(end.event)
+        what, how = "the trainer checks its settings and stops when they are not valid together", instead.how
+        if found and not instead.settings:
+            what, how = found.trouble.explained(found.values)
         where = f" ({end.where})" if end.where else ""
         return self.finding(
             view, "info" if end.harmless else "critical", view.step,
             f"the trainer rejected its configuration: {end.message}{where}",
-            cause="config-error", what="the trainer checks its settings and stops when they are not valid together",
-            next=instead.how, valid=instead.settings, message=end.message,
+            cause="config-error", what=what, next=how, valid=instead.settings, message=end.message,
+            **({"trouble": found.trouble.id, "source": found.trouble.source} if found else {}),
             **{key: end.event.data[key] for key in ("file", "line") if key in end.event.data},
         )  # fmt: skip

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stabilizer.core.failures import meaning
+from stabilizer.core.failures import Meaning, meaning
 from stabilizer.core.records import Finding
 from stabilizer.detectors.base import Detector
-from stabilizer.detectors.evidence.ending import ending
+from stabilizer.detectors.evidence.ending import Ending, ending, trouble_of
 from stabilizer.runs.history import RunView
 from stabilizer.trainers.settings import todo
+from stabilizer.troubles.search import Found, by_id
+from stabilizer.troubles.trouble import CERTAINTY
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,13 +57,30 @@ class Crashed(Detector):
         end = ending(view)
         if end is None or end.kind == "config-error":
             return None
-        known = meaning(end.message)
-        after = f"after step {view.step:,}" if len(view.names()) else "before the first step"
+        found = trouble_of(end.event)
+        known = found.trouble.meaning(found.values) if found else meaning(end.message)
+        ended = f"training ended after step {view.step:,}" if len(view.names()) else "the program stopped"
         where = f" ({end.where})" if end.where else ""
         but = f"; {end.harmless}" if end.harmless else ""
         return self.finding(
             view, "info" if end.harmless else "critical", view.step,
-            f"training ended {after}: {known.what}{but}. From the log: {end.message}{where}",
-            cause=known.cause, what=known.what, next=todo(known, str(view.about("trainer", ""))),
-            message=end.message, **{key: end.event.data[key] for key in ("file", "line") if key in end.event.data},
+            f"{ended}: {known.what}{but}. From the log: {end.message}{where}",
+            cause=known.cause, what=known.what, next=_next(view, end, known, found),
+            message=end.message, **_source(found),
+            **{key: end.event.data[key] for key in ("file", "line", "user_frame") if key in end.event.data},
         )  # fmt: skip
+
+
+def _next(view: RunView, end: Ending, known: Meaning, found: Found | None) -> str:
+    if found is not None or known.cause != "program-error":
+        return todo(known, str(view.about("trainer", "")))
+    own = end.event.data.get("user_frame")
+    place = f"The innermost frame of code that is not installed: {own}" if own else known.todo
+    return f"no entry among {len(by_id())} known troubles fits this message. {place}"
+
+
+def _source(found: Found | None) -> dict[str, object]:
+    if found is None:
+        return {"searched": len(by_id())}
+    one = found.trouble
+    return {"trouble": one.id, "confidence": CERTAINTY[one.certainty], "source": one.source}

@@ -1,0 +1,60 @@
+"""Text on standard input: a pasted log, traceback, table or configuration."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from stabilizer.configs.config import ConfigError
+from stabilizer.preflight.check import Options, as_json, exit_code, preflight
+from stabilizer.runs.reader import RunError
+
+MOST = 16 * 2**20
+"""Bytes that are read from the beginning. A longer text is a file, and `diagnose FILE` reads it whole."""
+NAME = "pasted"
+
+
+def answer(args: argparse.Namespace, diagnose: Callable[[Path], int]) -> int:
+    """Diagnose the text, or check it as a configuration if there is nothing else in it."""
+    data = sys.stdin.buffer.read(MOST + 1)
+    if not data.strip():
+        raise RunError("nothing on standard input; paste a log, a traceback, a table or a configuration, then Ctrl-D")
+    if len(data) > MOST:
+        data = data[: data.rfind(b"\n", 0, MOST) + 1 or MOST]
+        print(f"stabilizer diagnose: read the first {MOST // 2**20} MB; give a longer log as a file", file=sys.stderr)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"{NAME}.txt"
+        path.write_bytes(data)
+        try:
+            return diagnose(path)
+        except RunError as error:
+            if (code := _as_configuration(path, args)) is not None:
+                return code
+            raise RunError(_nothing_in(data, error, path)) from None
+
+
+def _as_configuration(path: Path, args: argparse.Namespace) -> int | None:
+    """Print what preflight says of the text; None where it is no configuration of a trainer."""
+    from stabilizer.commands.preflight import print_result
+
+    try:
+        result = preflight(path, Options())
+    except (ConfigError, RunError, ValueError):
+        return None
+    print_result(result, as_json(result) if args.json else None)
+    return exit_code(result.verdict, args.fail_on)
+
+
+def _nothing_in(data: bytes, error: RunError, path: Path) -> str:
+    if b"\0" in data[:4096]:
+        return "standard input: binary data; give the file's path instead"
+    lines = data.count(b"\n") + 1
+    if str(path) in str(error) and "not a log in a known format" not in str(error):
+        return str(error).replace(str(path), "standard input")
+    return (
+        f"standard input: no metrics, no error message and no settings of a known trainer in {lines:,} lines; paste rows of "
+        "metrics with their names, a traceback or a warning as it was printed, or the command that started the training"
+    )

@@ -1,0 +1,221 @@
+"""Names and numbers as anybody's program prints them, recognised by their shape.
+
+Read are lines such as `step 12 | loss 0.3 | reward 0.5`, `[12/500] loss=0.3, kl: 0.01`, `'loss': 0.0, 'reward': 0.5`
+without braces, one `name: value` per line, and tables: Markdown, boxes of two columns (stable-baselines3), columns
+separated by blanks or tabs, and HTML as a notebook keeps it. A row ends where a name comes again.
+
+A text with numbers in it is not a log of metrics: a row counts only if it has a measured quantity among its names
+(`MEASURED`), and settings printed one per line are left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from stabilizer.core.records import Event
+from stabilizer.formats.console import DOCUMENTS, SOURCES, Failures, Line, head, pieces
+from stabilizer.formats.console import lines as lines_of
+from stabilizer.formats.number_log import NumberLog
+from stabilizer.formats.rows import number
+from stabilizer.formats.steps import STEP_KEYS, rows_of
+
+NAME = "printed"
+WHAT = "printed names and numbers: `step 12 | loss 0.3 | reward 0.5`, `key=value`, `key: value`, or a table"
+
+MEASURED = re.compile(
+    r"(?:^|[\W_])(?:loss|rewards?|kl|kld|entropy|grad(?:ient)?[_ ]?norm|scores?|acc|accuracy|returns?|clip[_ ]?frac|"
+    r"advantages?|completion[_ ]length|response[_ ]length|ppl|perplexity|rew)(?:$|[\W_])",
+    re.I,
+)
+"""Words in the name of a quantity that training measures."""
+SETTING = re.compile(
+    r"coef|weight|target|max_|min_|num_|size|batch|func|model|path|seed|range|schedule|type|scale|init|threshold|warmup",
+    re.I,
+)
+"""Words in the name of a setting. They count only where each name stands on a line of its own."""
+HEAD_LINES = 5_000
+"""Lines in which the first row must appear for a text to be recognised."""
+MAX_CELLS = 400
+"""Cells of a line that are read."""
+MAX_CHARACTERS = 20_000
+"""Characters of a line that are read; a line of metrics has some thousands."""
+
+_NUMBER = r"[+-]?(?:\d{1,25}(?:,\d{3}){0,6}(?:\.\d{0,30})?(?:[eE][+-]?\d{1,4})?|\.\d{1,30}|[Nn]a[Nn]|[Ii]nf)"
+_PAIR = re.compile(
+    rf"([A-Za-z_][\w@./-]{{0,80}}(?: [A-Za-z_(][\w@./()-]{{0,40}}){{0,3}})[\"']?\s{{0,3}}[:=]\s{{0,8}}[\"']?"
+    rf"({_NUMBER})(?:\s?%|[a-z]{{1,2}}\b)?(?=[\s,;|)\]}}'\"]|$)"
+)
+_BARE = re.compile(rf"(?:^|(?<=[\s|,;\[(]))([A-Za-z_][\w@/.-]{{0,60}})\s{{1,3}}({_NUMBER})%?(?=[\s,;|)\]:/]|$)")
+_COUNT = re.compile(r"(?:^|(?<=[\s\[(]))(\d{1,12})/(\d{1,12})(?=[\s\]):,|]|$)")
+_RULE = re.compile(r"[\s|+:=_─━│┼-]*$")
+_CELL = re.compile(r"<t[dh]\b[^>]{0,300}>([^<]{0,300})", re.I)
+_GAP = re.compile(r"\t+| {2,}")
+_COVERED = 0.6
+"""Share of a line's words that must be names with numbers for a name and a number side by side to count as a pair."""
+
+
+def recognises(path: Path) -> bool:
+    """By a row with a measured quantity near its start."""
+    start = head(path)[:2_000_000]
+    if not start or b"\0" in start[:4096] or path.suffix.lower() in SOURCES | DOCUMENTS - {".html", ".htm", ".md"}:
+        return False
+    reading = _Reading()
+    for place, text in enumerate(start.decode("utf-8", "replace").splitlines()[:HEAD_LINES], 1):
+        for line in pieces(Line(place, text, True)):
+            reading.see(line)
+        if reading.records:
+            return True
+    reading.flush()
+    return bool(reading.records)
+
+
+def read(path: Path) -> NumberLog:
+    """The rows of a text, and the failures in it."""
+    reading = _Reading()
+    for line in lines_of(path):
+        reading.see(line)
+    reading.flush()
+    reading.note(reading.failures.close())
+    rows, skipped, notes = rows_of(reading.records, path)
+    steps = [0, *(step for step, _ in rows)]
+    events = [
+        Event(event.step, event.kind, event.text, data={**event.data, "after_step": steps[min(after, len(rows))]})
+        for after, event in reading.events
+    ]
+    return NumberLog(
+        name=path.stem, rows=rows, format=NAME, files=[path], skipped=skipped, events=events,
+        notes=[*notes, *reading.failures.notes()],
+    )  # fmt: skip
+
+
+class _Reading:
+    """The records so far, and the one being read."""
+
+    def __init__(self) -> None:
+        self.records: list[dict[str, Any]] = []
+        self.events: list[tuple[int, Event]] = []
+        """Each failure with the number of records before it."""
+        self.failures = Failures()
+        self._open: dict[str, Any] = {}
+        self._alone = True
+        """Whether every name of the open record stood on a line of its own."""
+        self._header: list[str] = []
+        self._cells: list[str] = []
+
+    def see(self, line: Line) -> None:
+        """The next line."""
+        text = line.text[:MAX_CHARACTERS]
+        if self._html(text) or self._table(text):
+            return
+        found = _pairs(text)
+        if not found:
+            self.note(self.failures.see(line))
+            return
+        if found.keys() & self._open.keys() or (len(found) > 1 and self._open and not self._alone):
+            self.flush()
+        if len(found) > 1:
+            if self._alone and set(self._open) - set(map(str.lower, self._open)) & set(STEP_KEYS):
+                self._open = {name: value for name, value in self._open.items() if name.lower() in STEP_KEYS}
+            self._alone = False
+        self._open |= found
+
+    def flush(self) -> None:
+        """Close the open record."""
+        record, alone = self._open, self._alone
+        self._open, self._alone = {}, True
+        if alone:
+            record = {name: value for name, value in record.items() if not SETTING.search(name)}
+        if any(MEASURED.search(name) for name in record) and len(record) > 1:
+            self.records.append(record)
+
+    def note(self, event: Event | None) -> None:
+        """Keep a failure at its place among the records."""
+        if event:
+            self.flush()
+            self.events.append((len(self.records), event))
+
+    def _html(self, text: str) -> bool:
+        lower = text.lower()
+        if "<t" not in lower and "</t" not in lower:
+            return False
+        for part in re.split(r"(?i)(?=<tr\b)|(?<=</tr>)", text):
+            if part[:3].lower() == "<tr":
+                self._cells = []
+            self._cells += [cell.strip() for cell in _CELL.findall(part)]
+            if "</tr>" in part.lower():
+                self._row(self._cells[:MAX_CELLS])
+                self._cells = []
+        return True
+
+    def _table(self, text: str) -> bool:
+        """Take a line of a table."""
+        stripped = text.strip()
+        if not stripped:
+            return False
+        if _RULE.match(stripped):
+            return len(stripped) > 2
+        if stripped[0] in "|│" and stripped[-1] in "|│":
+            cells = [cell.strip().strip("`*") for cell in re.split(r"[|│]", stripped[1:-1])][:MAX_CELLS]
+            if len(cells) == 2 and number(cells[1]) is not None:
+                name = cells[0]
+                if name in self._open:
+                    self.flush()
+                self._open[name], self._alone = cells[1], False
+                return True
+            return self._row(cells)
+        for cells in (_GAP.split(stripped), stripped.split()):
+            if 2 <= len(cells) <= MAX_CELLS and self._row(cells):
+                return True
+        return False
+
+    def _row(self, cells: list[str]) -> bool:
+        values = [_value(cell) for cell in cells]
+        if self._header and len(values) == len(self._header) and _mostly(values):
+            self.flush()
+            self._open = {
+                name: value for name, value in zip(self._header, values, strict=True) if name and value is not None
+            }
+            self._alone = False
+            return True
+        if any(value is not None for value in values) or not any(map(_names_a_quantity, cells)):
+            return False
+        if len(cells) > len({*cells}) or any(len(cell) > 80 or "=" in cell or ":" in cell for cell in cells):
+            return False
+        self._header = cells
+        return False  # it may be a sentence: whoever looks for failures sees it too
+
+
+def _names_a_quantity(cell: str) -> bool:
+    return bool(MEASURED.search(cell)) or cell.strip().lower() in STEP_KEYS
+
+
+def _value(cell: str) -> float | None:
+    return number(cell.rstrip("%").replace(",", "")) if cell else None
+
+
+def _mostly(values: list[float | None]) -> bool:
+    """A row of a table may have empty cells and words in some."""
+    return 2 * sum(value is not None for value in values) > len(values)
+
+
+def _pairs(text: str) -> dict[str, Any]:
+    """The names and numbers of a line."""
+    found: dict[str, Any] = dict(_side_by_side(text))
+    for name, value in _PAIR.findall(text):
+        found[name.strip()] = value.replace(",", "") if value.count(",") else value
+    if found and not {name.lower() for name in found} & set(STEP_KEYS) and (match := _COUNT.search(text)):
+        before = text[: match.start()].rstrip(" [(").rpartition(" ")[2].strip(":[(").lower()
+        found["epoch" if before == "epoch" else "step"] = match[1]
+    return found
+
+
+def _side_by_side(text: str) -> Iterator[tuple[str, Any]]:
+    """`step 12 loss 0.3`: a name and a number with nothing between them, if the line holds little else."""
+    pairs = _BARE.findall(text)
+    steps = [(name, value) for name, value in pairs if name.lower() in STEP_KEYS]
+    words = [word for word in re.split(r"[\s|,;:=]+", text) if any(map(str.isalnum, word))]
+    covered = 2 * len(pairs) + 2 * len(_PAIR.findall(text))
+    yield from pairs if len(pairs) > 1 and covered >= _COVERED * len(words) else steps

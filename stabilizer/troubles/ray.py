@@ -1,0 +1,100 @@
+"""Ray."""
+
+from __future__ import annotations
+
+from stabilizer.troubles.trouble import Trouble
+
+TROUBLES = (
+    Trouble(
+        id="ray/node-memory",
+        shows=("due to the node running low on memory", "Memory on the node (IP: {ip:w}...) was"),
+        cause="Ray's memory monitor killed a worker because the machine's main memory was nearly full",
+        fix="give the machine more memory or use less: param_offload and optimizer_offload off, fewer reward workers, a lower "
+        "vLLM swap_space, free_cache_engine on. RAY_memory_usage_threshold=0.98 moves the limit, "
+        "RAY_memory_monitor_refresh_ms=0 switches the monitor off",
+        source="ray-project/ray: out of memory prevention", certainty="certain", kind="out-of-memory",
+        example="ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.",
+    ),
+    Trouble(
+        id="ray/actor-died",
+        shows=(
+            "The actor died unexpectedly before finishing this task", "The actor is dead because its worker process has died",
+            "ActorDiedError", "ActorUnavailableError", "WorkerCrashedError", "The worker died unexpectedly",
+        ),
+        cause="a Ray worker ended; this line only reports it",
+        fix="look for what happened before in that worker: an exception in its log (/tmp/ray/session_latest/logs/worker-*), "
+        "`dmesg -T | grep -i kill` for main memory, a segmentation fault",
+        source="ray-project/ray: fault tolerance", consequence=True, kind="infrastructure",
+        example="ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.",
+    ),
+    Trouble(
+        id="ray/no-resources",
+        shows=(
+            "No available node types can fulfill resource request {what:t}.",
+            "Error: No available node types can fulfill resource request",
+            "cannot be scheduled right now: it requires",
+        ),
+        cause="the cluster has not the resources that were asked for, so Ray waits for ever",
+        fix="compare `ray status` with trainer.n_gpus_per_node x trainer.nnodes (and CPUs): lower the request, or add nodes. "
+        "In a container, start ray with --num-gpus and --num-cpus",
+        source="verl-project/verl: multinode", kind="config-error",
+        example="(autoscaler +14s) Error: No available node types can fulfill resource request {'GPU': 8.0, 'CPU': 24.0}. "
+        "Add suitable node types to this cluster to resolve this issue.",
+    ),
+    Trouble(
+        id="ray/total-gpus",
+        shows=(
+            "Total available GPUs {have} is less than total desired GPUs {want}",
+            "Total available GPUs {have} is less than total desired NPUs {want}",
+        ),
+        cause="{want} GPUs are configured and Ray has {have}",
+        fix="set trainer.n_gpus_per_node x trainer.nnodes to at most {have}, or start Ray with the others (ray start on each "
+        "node, --num-gpus)",
+        source="verl-project/verl: trainer/ppo/ray_trainer.py", certainty="certain", kind="config-error",
+        example="ValueError: Total available GPUs 4.0 is less than total desired GPUs 8",
+    ),
+    Trouble(
+        id="ray/object-store",
+        shows=("ObjectStoreFullError", "The object store is full", "OutOfDiskError: Local disk is full"),
+        cause="Ray's object store (shared memory, then disk) is full of batches that pass between workers",
+        fix="give it more (ray start --object-store-memory), a larger /dev/shm (--shm-size) and disk under /tmp/ray, or use "
+        "smaller batches",
+        source="ray-project/ray: object spilling", certainty="certain", kind="infrastructure",
+        example="ray.exceptions.ObjectStoreFullError: Failed to put object in object store because it is full.",
+    ),
+    Trouble(
+        id="ray/version-mismatch",
+        shows=("Version mismatch: The cluster was started with:",),
+        cause="the cluster runs another version of Ray or Python than this process",
+        fix="install the same versions of ray and python on all nodes, and restart the cluster (ray stop)",
+        source="ray-project/ray: utils.py", certainty="certain", kind="config-error",
+        example="RuntimeError: Version mismatch: The cluster was started with:",
+    ),
+    Trouble(
+        id="ray/gcs-gone",
+        shows=("Failed to connect to GCS", "Failed to get cluster ID from GCS server",
+               "The node with node id: {node:w}...has been marked dead because the detector has missed too many heartbeats"),
+        cause="the head node of the Ray cluster can't be reached: it ended, is overloaded, or the address is an old one",
+        fix="ray stop on all nodes, start the head anew, unset RAY_ADDRESS, and look into "
+        "/tmp/ray/session_latest/logs/gcs_server.out",
+        source="ray-project/ray: fault tolerance", kind="infrastructure",
+        example="[2025-03-02 10:00:12,123 E 3141 3141] gcs_client.cc:184: Failed to connect to GCS at address 10.0.0.1:6379",
+    ),
+    Trouble(
+        id="ray/task-error",
+        shows=("ray.exceptions.RayTaskError",),
+        cause="a remote function raised an exception; the one below it is the cause",
+        fix="read the last exception of the traceback: it is the worker's own",
+        source="ray-project/ray: exceptions", consequence=True, certainty="possible",
+        example="ray.exceptions.RayTaskError(ValueError): ray::main_task() (pid=3141, ip=10.0.0.3)",
+    ),
+    Trouble(
+        id="ray/visible-devices",
+        shows=("RAY_EXPERIMENTAL_NOSET_", "Ray will no longer override accelerator visible devices env var"),
+        cause="Ray announces that later releases leave CUDA_VISIBLE_DEVICES alone for actors without GPUs; nothing is wrong",
+        fix="nothing to repair",
+        source="ray-project/ray", severity="info", certainty="certain",
+        example="FutureWarning: Tip: In future versions of Ray, Ray will no longer override accelerator visible devices env "
+        "var if num_gpus=0 or num_gpus=None (default).",
+    ),
+)  # fmt: skip

@@ -1,0 +1,58 @@
+"""Finds known troubles in the lines of a log."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from functools import cache
+from typing import NamedTuple
+
+from stabilizer.troubles.all import TROUBLES
+from stabilizer.troubles.trouble import CERTAINTY, WORD, Trouble
+
+MAX_LINE = 4_000
+"""Characters of a line that are searched. Messages are shorter; lines of metrics and texts are not messages."""
+
+
+class Found(NamedTuple):
+    """A trouble that shows in a line."""
+
+    trouble: Trouble
+    values: dict[str, str]
+
+    @property
+    def rank(self) -> tuple[bool, float, int]:
+        """The best explanation has the lowest: causes before consequences, the surer, the longer message."""
+        length = max(map(len, self.trouble.shows))
+        return self.trouble.consequence, -CERTAINTY[self.trouble.certainty], -length
+
+
+@cache
+def by_id() -> dict[str, Trouble]:
+    """Every trouble by its id."""
+    return {trouble.id: trouble for trouble in TROUBLES}
+
+
+@cache
+def _by_anchor() -> dict[str, list[Trouble]]:
+    known: dict[str, list[Trouble]] = defaultdict(list)
+    for trouble in TROUBLES:
+        for anchor in trouble.anchors:
+            known[anchor].append(trouble)
+    return dict(known)
+
+
+def in_line(line: str, frames: tuple[str, ...] = ()) -> Found | None:
+    """The best explanation of a line; None if no known trouble shows in it."""
+    known = _by_anchor()
+    text = line[:MAX_LINE]
+    words = known.keys() & set(WORD.findall(text))
+    asked = {trouble.id: trouble for word in words for trouble in known[word]}
+    return best(
+        Found(trouble, values) for trouble in asked.values() if (values := trouble.found_in(text, frames)) is not None
+    )
+
+
+def best(found: Iterable[Found]) -> Found | None:
+    """The best explanation of several."""
+    return min(found, key=lambda one: one.rank, default=None)

@@ -1,0 +1,498 @@
+"""transformers, accelerate, PEFT, datasets, tokenizers and the hub."""
+
+from __future__ import annotations
+
+from stabilizer.troubles.trouble import Trouble
+
+TROUBLES = (
+    Trouble(
+        id="transformers/probabilities-not-finite",
+        shows=("probability tensor contains either `inf`, `nan` or element < 0",),
+        cause="the logits held inf or NaN when a token was sampled: float16 overflows in models that were made for bfloat16, "
+        "or the weights are damaged by a diverged update",
+        fix="load the model in bfloat16 or float32 (torch_dtype, bf16=True). If it happens after some steps, return to a "
+        "checkpoint before the gradient norm or the loss rose, and lower the learning rate",
+        source="LianjiaTech/BELLE#412",
+        example="RuntimeError: probability tensor contains either `inf`, `nan` or element < 0",
+    ),
+    Trouble(
+        id="transformers/no-grad-fn",
+        shows=("element 0 of tensors does not require grad and does not have a grad_fn",),
+        cause="nothing in the loss has a gradient: with adapters and reentrant gradient checkpointing the embeddings give "
+        "none, or all parameters are frozen",
+        fix="set gradient_checkpointing_kwargs={{'use_reentrant': False}}, or call model.enable_input_require_grads() before "
+        "the trainer is built; upgrade TRL, which does so for PEFT models",
+        source="huggingface/trl#3089",
+        example="RuntimeError: element 0 of tensors does not require grad and does not have a grad_fn",
+    ),
+    Trouble(
+        id="transformers/inputs-without-grad",
+        shows=("None of the inputs have requires_grad=True. Gradients will be None",),
+        cause="gradient checkpointing in its reentrant form got inputs without a gradient, so the checkpointed layers learn "
+        "nothing",
+        fix="set gradient_checkpointing_kwargs={{'use_reentrant': False}}, or call model.enable_input_require_grads()",
+        source="huggingface/trl#3089", severity="warn",
+        example="UserWarning: None of the inputs have requires_grad=True. Gradients will be None",
+    ),
+    Trouble(
+        id="transformers/use-cache",
+        shows=("`use_cache=True` is incompatible with gradient checkpointing",),
+        cause="the model's cache is switched off in training because activations are recomputed; nothing is wrong",
+        fix="nothing to repair; model.config.use_cache = False silences it",
+        source="huggingface/transformers", severity="info", certainty="certain",
+        example="`use_cache=True` is incompatible with gradient checkpointing. Setting `use_cache=False`.",
+    ),
+    Trouble(
+        id="transformers/no-chat-template",
+        shows=(
+            "Cannot use chat template functions because tokenizer.chat_template is not set",
+            "Cannot use apply_chat_template() because tokenizer.chat_template is not set",
+        ),
+        cause="the data set holds chat messages, and this tokenizer has no chat template: it belongs to a base model",
+        fix="use the instruct model's tokenizer, set tokenizer.chat_template (TRL: clone_chat_template, chat_template_path), or "
+        "give prompts as plain text",
+        source="huggingface/transformers: chat templating", certainty="certain", kind="config-error",
+        example="ValueError: Cannot use chat template functions because tokenizer.chat_template is not set and no template "
+        "argument was passed!",
+    ),
+    Trouble(
+        id="transformers/template-roles",
+        shows=("Conversation roles must alternate user/assistant/user/assistant", "System role not supported"),
+        cause="the chat template of this model refuses the conversation: a system message, or two messages of one role in a "
+        "row",
+        fix="put the system text into the first user message, and join messages of the same role",
+        source="huggingface/transformers: chat templating", certainty="certain", kind="config-error",
+        example="jinja2.exceptions.TemplateError: Conversation roles must alternate user/assistant/user/assistant/...",
+    ),
+    Trouble(
+        id="transformers/no-pad-token",
+        shows=("Asking to pad but the tokenizer does not have a padding token",
+               "Cannot handle batch sizes > 1 if no padding token is defined"),
+        cause="the tokenizer has no padding token, which a batch of several texts needs",
+        fix="set tokenizer.pad_token = tokenizer.eos_token (and model.config.pad_token_id for a reward model)",
+        source="huggingface/transformers: padding", certainty="certain", kind="config-error",
+        example="ValueError: Asking to pad but the tokenizer does not have a padding token.",
+    ),
+    Trouble(
+        id="transformers/right-padding",
+        shows=("A decoder-only architecture is being used, but right-padding was detected",),
+        cause="prompts are padded on the right, so generation continues after padding: answers are wrong",
+        fix="set tokenizer.padding_side = 'left' before the trainer is built",
+        source="huggingface/transformers: generation", severity="warn", certainty="certain",
+        example="A decoder-only architecture is being used, but right-padding was detected! For correct generation results, "
+        "please set `padding_side='left'` when initializing the tokenizer.",
+    ),
+    Trouble(
+        id="transformers/sequence-longer",
+        shows=("Token indices sequence length is longer than the specified maximum sequence length for this model ({has} > {most})",),
+        cause="a text of {has} tokens is longer than the {most} the tokenizer names; the model may still take it",
+        fix="drop or cut long prompts (max_prompt_length, data.filter_overlong_prompts), if {most} is the model's real limit",
+        source="huggingface/transformers: tokenization", severity="info", certainty="certain",
+        example="Token indices sequence length is longer than the specified maximum sequence length for this model (5120 > "
+        "4096). Running this sequence through the model will result in indexing errors",
+    ),
+    Trouble(
+        id="transformers/unknown-model-type",
+        shows=("The checkpoint you are trying to load has model type `{name:w}` but Transformers does not recognize this",),
+        cause="this release of transformers does not know models of type {name}",
+        fix="upgrade transformers to a release that has {name} (pip install -U transformers), and the engine with it",
+        source="huggingface/transformers: auto classes", certainty="certain", kind="config-error",
+        example="ValueError: The checkpoint you are trying to load has model type `qwen3` but Transformers does not recognize "
+        "this architecture.",
+    ),
+    Trouble(
+        id="transformers/cannot-import",
+        shows=("cannot import name '{name:w}' from 'transformers", "cannot import name '{name:w}' from 'trl",
+               "cannot import name '{name:w}' from 'vllm", "cannot import name '{name:w}' from 'peft",
+               "cannot import name '{name:w}' from 'accelerate", "cannot import name '{name:w}' from 'huggingface_hub"),
+        cause="{name} does not exist in the installed release: the code was written for another one",
+        fix="install the versions that the trainer names (its setup.py, requirements or lock file), all together; "
+        "`pip show` tells what is there",
+        source="huggingface/trl: installation", kind="config-error",
+        example="ImportError: cannot import name 'is_torch_xpu_available' from 'transformers.utils' (/opt/x/__init__.py)",
+    ),
+    Trouble(
+        id="transformers/mismatched-devices",
+        shows=("Expected all tensors to be on the same device, but found at least two devices, {one:w} and {two:w}",),
+        cause="one operation got tensors of {one} and {two}: device_map='auto' spreads the model over GPUs of one process, or "
+        "a tensor of one's own was not moved",
+        fix="train with one device per process (no device_map='auto'; accelerate launch), and move own tensors with "
+        ".to(model.device)",
+        source="huggingface/transformers", kind="config-error",
+        example="RuntimeError: Expected all tensors to be on the same device, but found at least two devices, cuda:1 and "
+        "cuda:0!",
+    ),
+    Trouble(
+        id="transformers/device-map-training",
+        shows=("You can't train a model that has been loaded with `device_map='auto'` in any distributed mode",
+               "You can't train a model that has been loaded in 8-bit or 4-bit precision on a different device"),
+        cause="the model was placed over several GPUs by device_map, and each process of the training wants its own copy",
+        fix="leave device_map out, or set it to {{'': PartialState().process_index}}",
+        source="huggingface/accelerate", certainty="certain", kind="config-error",
+        example="ValueError: You can't train a model that has been loaded with `device_map='auto'` in any distributed mode.",
+    ),
+    Trouble(
+        id="transformers/dtype-mismatch",
+        shows=("expected mat1 and mat2 to have the same dtype, but got: {one:w} != {two:w}",
+               "expected scalar type {one:w} but found {two:w}"),
+        cause="a layer in {two} met numbers in {one}: an adapter, a value head or the last layer has another precision than "
+        "the model",
+        fix="load everything in one precision (torch_dtype=torch.bfloat16 with bf16=True), or run under autocast; with PEFT: "
+        "autocast_adapter_dtype=False",
+        source="huggingface/peft: troubleshooting",
+        example="RuntimeError: expected mat1 and mat2 to have the same dtype, but got: float != c10::BFloat16",
+    ),
+    Trouble(
+        id="transformers/torch-load",
+        shows=("Due to a serious vulnerability issue in `torch.load`",),
+        cause="transformers refuses to load pickled weights (.bin) with this torch",
+        fix="upgrade torch to 2.6 or newer, or use a model with safetensors weights",
+        source="huggingface/transformers: import_utils.py", certainty="certain", kind="config-error",
+        example="ValueError: Due to a serious vulnerability issue in `torch.load`, even with `weights_only=True`, we now "
+        "require users to upgrade torch to at least v2.6",
+    ),
+    Trouble(
+        id="transformers/weights-only",
+        shows=("Weights only load failed",),
+        cause="torch 2.6 and newer load checkpoints without arbitrary objects by default, and this one holds some (random "
+        "states, arguments)",
+        fix="upgrade transformers or the trainer, which allow their own objects; for a checkpoint you trust: "
+        "torch.serialization.add_safe_globals, or TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD=1",
+        source="huggingface/transformers: trainer resume", certainty="certain",
+        example="_pickle.UnpicklingError: Weights only load failed. This file can still be loaded, to do so you have two "
+        "options",
+    ),
+    Trouble(
+        id="transformers/gated",
+        shows=("You are trying to access a gated repo", "Access to model {name:w} is restricted"),
+        cause="the model is gated: it wants an accepted licence and a token",
+        fix="accept the licence on the model's page, and log in (huggingface-cli login, or HF_TOKEN)",
+        source="huggingface/huggingface_hub", certainty="certain", kind="config-error",
+        example="OSError: You are trying to access a gated repo.",
+    ),
+    Trouble(
+        id="transformers/hub-unreachable",
+        shows=("We couldn't connect to 'https://huggingface.co' to load the files", "LocalEntryNotFoundError",
+               "Connection to huggingface.co timed out", "is not a local folder and is not a valid model identifier"),
+        cause="the files are neither on this machine nor reachable on the hub: no network, a misspelled name, or a path that "
+        "does not exist here",
+        fix="check the name or path; without a network download it elsewhere and set HF_HUB_OFFLINE=1 with the folder's path, "
+        "or set HF_ENDPOINT to a mirror",
+        source="huggingface/huggingface_hub", kind="config-error",
+        example="OSError: We couldn't connect to 'https://huggingface.co' to load the files, and couldn't find them in the "
+        "cached files.",
+    ),
+    Trouble(
+        id="transformers/rate-limit",
+        shows=("429 Client Error: Too Many Requests",),
+        cause="the hub refuses further requests: too many processes download at once",
+        fix="download once on one process before the start (huggingface-cli download), then HF_HUB_OFFLINE=1",
+        source="huggingface/huggingface_hub", certainty="certain", kind="infrastructure",
+        example="requests.exceptions.HTTPError: 429 Client Error: Too Many Requests for url: https://huggingface.co/api/models",
+    ),
+    Trouble(
+        id="transformers/unexpected-argument",
+        shows=("__init__() got an unexpected keyword argument '{key:w}'",),
+        cause="the installed release does not know the argument {key}: it was added later, or removed",
+        fix="look {key} up for the installed release; upgrade if it is newer, or leave it out. `stabilizer preflight` names the "
+        "release that has it for the trainers it knows",
+        source="huggingface/trl: release notes", kind="config-error",
+        example="TypeError: TrainingArguments.__init__() got an unexpected keyword argument 'evaluation_strategy'",
+    ),
+    Trouble(
+        id="transformers/some-weights-new",
+        shows=("Some weights of {name:w} were not initialized from the model checkpoint at {where:w} and are newly initialized",),
+        cause="parts of the model have random weights: expected for a new value or reward head, a fault for a language model",
+        fix="if it is the score or value head of a fresh critic, nothing; else check that the class fits the checkpoint",
+        source="huggingface/transformers", severity="info", certainty="likely",
+        example="Some weights of LlamaForSequenceClassification were not initialized from the model checkpoint at "
+        "/models/base and are newly initialized: ['score.weight']",
+    ),
+    Trouble(
+        id="transformers/flash-attention-cpu",
+        shows=("You are attempting to use Flash Attention 2.0 with a model not initialized on GPU",
+               "You are attempting to use Flash Attention 2 without specifying a torch dtype"),
+        cause="the model was loaded in float32 or on the CPU first; flash attention needs half precision on a GPU when it "
+        "runs",
+        fix="pass torch_dtype=torch.bfloat16 when the model is loaded; the rest happens when the trainer moves it",
+        source="huggingface/transformers", severity="info", certainty="certain",
+        example="You are attempting to use Flash Attention 2.0 with a model not initialized on GPU. Make sure to move the "
+        "model to GPU after initializing it on CPU with `model.to('cuda')`.",
+    ),
+    Trouble(
+        id="flash-attn/wrong-binary",
+        shows=("flash_attn_2_cuda...undefined symbol", "flash_attn...undefined symbol: {symbol:w}"),
+        cause="the installed flash-attn was compiled for another torch than the one installed",
+        fix="install the flash-attn wheel for exactly this torch, CUDA and Python (its release page lists them), or rebuild "
+        "it: pip install flash-attn --no-build-isolation --no-cache-dir; after every change of torch",
+        source="Dao-AILab/flash-attention#950", certainty="certain", kind="config-error",
+        example="ImportError: flash_attn_2_cuda.cpython-310-x86_64-linux-gnu.so: undefined symbol: "
+        "_ZN3c104impl3cow11cow_deleterEPv",
+    ),
+    Trouble(
+        id="flash-attn/missing",
+        shows=("FlashAttention2 has been toggled on, but it cannot be used due to the following error",
+               "No module named 'flash_attn'", "the package flash_attn seems to be not installed"),
+        cause="flash attention is asked for and the package flash-attn is not installed",
+        fix="pip install flash-attn --no-build-isolation, or set attn_implementation='sdpa'",
+        source="huggingface/transformers: attention", certainty="certain", kind="config-error",
+        example="ImportError: FlashAttention2 has been toggled on, but it cannot be used due to the following error: the "
+        "package flash_attn seems to be not installed.",
+    ),
+    Trouble(
+        id="flash-attn/old-gpu",
+        shows=("FlashAttention only supports Ampere GPUs or newer",),
+        cause="this GPU is older than Ampere, which flash attention 2 needs",
+        fix="set attn_implementation='sdpa' (or VLLM_ATTENTION_BACKEND=XFORMERS for the engine)",
+        source="Dao-AILab/flash-attention", certainty="certain", kind="config-error",
+        example="RuntimeError: FlashAttention only supports Ampere GPUs or newer.",
+    ),
+    Trouble(
+        id="flash-attn/dtype",
+        shows=("FlashAttention only support fp16 and bf16 data type",),
+        cause="flash attention got float32: the model or its adapters are in float32 without autocast",
+        fix="load the model with torch_dtype=torch.bfloat16 and train with bf16=True",
+        source="Dao-AILab/flash-attention", certainty="certain", kind="config-error",
+        example="RuntimeError: FlashAttention only support fp16 and bf16 data type",
+    ),
+    Trouble(
+        id="peft/no-target-modules",
+        shows=("Target modules {names:t} not found in the base model",
+               "No `target_modules` passed but also no `target_parameters` found",
+               "Please specify `target_modules` in `peft_config`"),
+        cause="the adapter's target_modules fit no layer of this model",
+        fix="set target_modules='all-linear', or the names that model.named_modules() prints (q_proj, k_proj, v_proj, o_proj, "
+        "gate_proj, up_proj, down_proj for Llama-like models)",
+        source="huggingface/peft: troubleshooting", certainty="certain", kind="config-error",
+        example="ValueError: Target modules {'c_attn'} not found in the base model. Please check the target modules and try "
+        "again.",
+    ),
+    Trouble(
+        id="peft/purely-quantised",
+        shows=("You cannot perform fine-tuning on purely quantized models",),
+        cause="a quantised model can't be trained itself, and no adapter was given",
+        fix="pass peft_config=LoraConfig(...), or load the model unquantised",
+        source="huggingface/transformers", certainty="certain", kind="config-error",
+        example="ValueError: You cannot perform fine-tuning on purely quantized models. Please attach trainable adapters on "
+        "top of the quantized model",
+    ),
+    Trouble(
+        id="peft/adapter-shape",
+        shows=("size mismatch for base_model.model.{name:w}.lora_",),
+        cause="the adapter was trained with another rank, other target layers or another vocabulary than the model it is "
+        "loaded into",
+        fix="load it with its own adapter_config.json (PeftModel.from_pretrained), into the base model and tokenizer it was "
+        "trained on",
+        source="huggingface/peft#137", certainty="likely", kind="config-error",
+        example="RuntimeError: Error(s) in loading state_dict: size mismatch for base_model.model.model.layers.0.lora_A.weight",
+    ),
+    Trouble(
+        id="bitsandbytes/missing",
+        shows=("Using `bitsandbytes` 4-bit quantization requires the latest version of bitsandbytes",
+               "Using `bitsandbytes` 8-bit quantization requires", "No package metadata was found for bitsandbytes"),
+        cause="quantised loading needs bitsandbytes, which is missing or too old",
+        fix="pip install -U bitsandbytes (with a CUDA build of torch), or load the model without load_in_4bit",
+        source="huggingface/transformers: quantization", certainty="certain", kind="config-error",
+        example="ImportError: Using `bitsandbytes` 4-bit quantization requires the latest version of bitsandbytes",
+    ),
+    Trouble(
+        id="bitsandbytes/cuda-setup",
+        shows=("CUDA Setup failed despite GPU being available", "libbitsandbytes_cpu.so: undefined symbol",
+               "libbitsandbytes_cuda{version}.so"),
+        cause="bitsandbytes has no library for this version of CUDA",
+        fix="upgrade bitsandbytes, or set BNB_CUDA_VERSION to a version it has; `python -m bitsandbytes` explains",
+        source="bitsandbytes-foundation/bitsandbytes: errors", certainty="certain", kind="config-error",
+        example="RuntimeError: CUDA Setup failed despite GPU being available. Please run the following command to get more "
+        "information: python -m bitsandbytes",
+    ),
+    Trouble(
+        id="datasets/no-column",
+        shows=("Column name {names:t} not in the dataset. Current columns in the dataset:{columns:t}]",
+               "Column {names:t} doesn't exist", "Column to remove {names:t} not in the dataset"),
+        cause="the data set has no column {names}",
+        fix="rename the column (dataset.rename_column), or set the trainer's key for it: `prompt` in TRL, data.prompt_key in "
+        "veRL and EasyR1, --input_key in OpenRLHF",
+        source="huggingface/datasets: arrow_dataset.py", certainty="certain", kind="config-error",
+        example="ValueError: Column name ['prompt'] not in the dataset. Current columns in the dataset: ['question', 'answer']",
+    ),
+    Trouble(
+        id="datasets/cast",
+        shows=("DatasetGenerationCastError", "Couldn't cast"),
+        cause="the rows of the data files have different columns or types",
+        fix="give every row the same fields and types (null for a missing one), or load the files apart",
+        source="huggingface/datasets: table.py", certainty="certain", kind="config-error",
+        example="datasets.exceptions.DatasetGenerationCastError: An error occurred while generating the dataset",
+    ),
+    Trouble(
+        id="datasets/scripts-gone",
+        shows=("Dataset scripts are no longer supported",),
+        cause="datasets 4 runs no loading scripts any more, and this data set is one",
+        fix="use a copy of the data set in Parquet (its auto-converted branch: revision='refs/convert/parquet'), or "
+        "datasets < 4",
+        source="huggingface/datasets: release 4.0", certainty="certain", kind="config-error",
+        example="RuntimeError: Dataset scripts are no longer supported, but found gsm8k.py",
+    ),
+    Trouble(
+        id="datasets/empty",
+        shows=("num_samples should be a positive integer value, but got num_samples=0", "batch_size should be a positive "
+               "integer value, but got batch_size=0"),
+        cause="no prompt is left to train on: the data set is empty, or the filter on length dropped every row",
+        fix="raise the prompt limit (data.max_prompt_length, max_prompt_length), or check the data file; `stabilizer "
+        "preflight` compares the limits",
+        source="pytorch/pytorch: sampler.py", certainty="likely", kind="config-error",
+        example="ValueError: num_samples should be a positive integer value, but got num_samples=0",
+    ),
+    Trouble(
+        id="numpy/two",
+        shows=("A module that was compiled using NumPy 1.x cannot be run in", "numpy.dtype size changed, may indicate binary "
+               "incompatibility"),
+        cause="a compiled package was built for NumPy 1, and NumPy 2 is installed (or the other way round)",
+        fix="pip install 'numpy<2', or upgrade the package that the traceback names",
+        source="numpy/numpy: 2.0 migration", certainty="certain", kind="config-error",
+        example="A module that was compiled using NumPy 1.x cannot be run in NumPy 2.1.1 as it may crash.",
+    ),
+    Trouble(
+        id="math-verify/main-thread",
+        shows=("signal only works in main thread of the main interpreter",),
+        cause="math_verify sets its time limit with a signal, which Python allows in the main thread only, and the reward runs "
+        "in another thread: the verifier raises an exception, and where that is swallowed every answer scores 0",
+        fix="pass parsing_timeout=None to parse and timeout_seconds=None to verify (math-verify 0.8 or newer) and bound the "
+        "time yourself, or compute rewards in processes; newer releases of veRL do",
+        source="huggingface/Math-Verify#55", certainty="likely",
+        example="ValueError: signal only works in main thread of the main interpreter",
+    ),
+    Trouble(
+        id="math-verify/antlr",
+        shows=("Could not deserialize ATN with version {name:t} (expected {want})", "requires antlr4-python3-runtime",
+               "Unsupported ANTLR version"),
+        cause="two packages want different releases of antlr4-python3-runtime: LaTeX parsing in math-verify or sympy, and "
+        "Hydra",
+        fix="pip install 'latex2sympy2_extended[antlr4_9_3]' beside Hydra (antlr4-python3-runtime==4.9.3)",
+        source="huggingface/Math-Verify: installation", certainty="likely", kind="config-error",
+        example="ImportError: Unsupported ANTLR version 4.13.2, only 4.9.3 and 4.11.0 runtime versions are supported.",
+    ),
+    Trouble(
+        id="wandb/no-login",
+        shows=("api_key not configured (no-tty)", "wandb: ERROR api_key not configured"),
+        cause="W&B wants a key and there is no terminal to ask at",
+        fix="export WANDB_API_KEY=..., or WANDB_MODE=offline, or report_to='none' (TRL), trainer.logger=['console'] (veRL)",
+        source="wandb/wandb: environment variables", certainty="certain", kind="config-error",
+        example="wandb.errors.UsageError: api_key not configured (no-tty). call wandb.login(key=[your_api_key])",
+    ),
+    Trouble(
+        id="wandb/unreachable",
+        shows=("wandb.errors.CommError", "Network error (ConnectTimeout), entering retry loop",
+               "Network error (ConnectionError), entering retry loop"),
+        cause="W&B can't be reached from this machine",
+        fix="export WANDB_MODE=offline and sync later (wandb sync), or allow api.wandb.ai in the proxy",
+        source="wandb/wandb", severity="warn", certainty="certain", kind="infrastructure",
+        example="wandb: Network error (ConnectTimeout), entering retry loop.",
+    ),
+    Trouble(
+        id="accelerate/main-process-port",
+        shows=("Tried to launch distributed communication on port `{port}`, but another process is utilizing it",),
+        cause="port {port} is in use by another run on this machine",
+        fix="start with --main_process_port and another port (0 lets it choose)",
+        source="huggingface/accelerate: utils/launch.py", certainty="certain", kind="config-error",
+        example="ConnectionError: Tried to launch distributed communication on port `29500`, but another process is utilizing "
+        "it.",
+    ),
+    Trouble(
+        id="accelerate/uneven-batch",
+        shows=("You can't use same `Accelerator()` instance with multiple models when using DeepSpeed",),
+        cause="DeepSpeed holds one model per Accelerator, and the script prepares two (a policy and a reward or value model)",
+        fix="let the trainer prepare the second one for inference (prepare_deepspeed), or load it without DeepSpeed",
+        source="huggingface/accelerate", certainty="certain", kind="config-error",
+        example="AssertionError: You can't use same `Accelerator()` instance with multiple models when using DeepSpeed",
+    ),
+    Trouble(
+        id="torch/fsdp-mixed-dtypes",
+        shows=("Must flatten tensors with uniform dtype but got {one:w} and {two:w}",),
+        cause="FSDP joins the tensors of a layer, and they are in {one} and {two}: adapters or norms have another precision",
+        fix="load everything in one precision; with LoRA: autocast_adapter_dtype=False or FSDP2; QLoRA: "
+        "bnb_4bit_quant_storage of the same type",
+        source="huggingface/peft: FSDP", certainty="certain", kind="config-error",
+        example="ValueError: Must flatten tensors with uniform dtype but got torch.bfloat16 and torch.float32",
+    ),
+    Trouble(
+        id="torch/fsdp-uniform-grad",
+        shows=("Must flatten tensors with uniform `requires_grad` when `use_orig_params=False`",),
+        cause="FSDP joins frozen and trained tensors of one layer, as adapters make them",
+        fix="set fsdp_use_orig_params: true, or wrap adapters apart (fsdp_auto_wrap_policy of PEFT)",
+        source="huggingface/peft: FSDP", certainty="certain", kind="config-error",
+        example="ValueError: Must flatten tensors with uniform `requires_grad` when `use_orig_params=False`",
+    ),
+    Trouble(
+        id="torch/inplace-modified",
+        shows=("one of the variables needed for gradient computation has been modified by an inplace operation",),
+        cause="a tensor of the forward pass was changed before its gradient was computed: a second forward of a DDP model "
+        "with buffers, or weights updated in between",
+        fix="set broadcast_buffers=False for DDP, and make no update between forward and backward; "
+        "torch.autograd.set_detect_anomaly(True) names the operation",
+        source="pytorch/pytorch: autograd", certainty="possible",
+        example="RuntimeError: one of the variables needed for gradient computation has been modified by an inplace operation",
+    ),
+    Trouble(
+        id="torch/backward-twice",
+        shows=("Trying to backward through the graph a second time",),
+        cause="the same graph was used for two backward passes: a loss kept from the step before, or values that were not "
+        "detached",
+        fix="detach what is kept between updates (.detach()), and compute the loss anew for every update",
+        source="pytorch/pytorch: autograd", certainty="certain",
+        example="RuntimeError: Trying to backward through the graph a second time",
+    ),
+    Trouble(
+        id="torch/inference-tensor",
+        shows=("Inference tensors cannot be saved for backward",),
+        cause="a tensor made under torch.inference_mode came into a pass with gradients: log-probabilities or embeddings of "
+        "the generation",
+        fix="clone it outside inference mode, or use torch.no_grad there",
+        source="pytorch/pytorch: inference mode", certainty="certain",
+        example="RuntimeError: Inference tensors cannot be saved for backward. To work around you can make a clone",
+    ),
+    Trouble(
+        id="torch/shapes",
+        shows=("The size of tensor a ({a}) must match the size of tensor b ({b}) at non-singleton dimension {d}",),
+        cause="two tensors differ in dimension {d}: {a} and {b}. In RL losses mostly a mask or log-probabilities that were cut "
+        "differently (prompt against completion, a token appended by the tokenizer)",
+        fix="print both shapes at the line above; compare the completion's length with that of its mask and log-probabilities",
+        source="pytorch/pytorch", certainty="possible",
+        example="RuntimeError: The size of tensor a (512) must match the size of tensor b (511) at non-singleton dimension 1",
+    ),
+    Trouble(
+        id="torch/checkpoint-metadata",
+        shows=("torch.utils.checkpoint: Recomputed values for the following tensors have different metadata",),
+        cause="recomputing activations gave other shapes or types than the first pass: autocast or a cache differs between "
+        "both",
+        fix="set model.config.use_cache=False, use gradient_checkpointing_kwargs={{'use_reentrant': True}} or upgrade "
+        "transformers",
+        source="pytorch/pytorch: checkpoint.py", certainty="likely",
+        example="torch.utils.checkpoint.CheckpointError: torch.utils.checkpoint: Recomputed values for the following tensors "
+        "have different metadata than during the forward pass.",
+    ),
+    Trouble(
+        id="torch/triton-shared-memory",
+        shows=("out of resource: shared memory, Required: {need}, Hardware limit: {has}",),
+        cause="a Triton kernel wants {need} bytes of shared memory, and this GPU has {has}",
+        fix="upgrade triton and the kernel's package, or switch the kernel off (Liger, the attention backend)",
+        source="triton-lang/triton", certainty="certain",
+        example="triton.runtime.errors.OutOfResources: out of resource: shared memory, Required: 180224, Hardware limit: "
+        "101376.",
+    ),
+    Trouble(
+        id="torch/python-headers",
+        shows=("fatal error: Python.h: No such file or directory",),
+        cause="Triton or an extension compiles C code, and Python's headers are not installed",
+        fix="install them (apt install python3-dev), or use a conda Python",
+        source="triton-lang/triton", certainty="certain", kind="config-error",
+        example="/tmp/tmpx/main.c:4:10: fatal error: Python.h: No such file or directory",
+    ),
+    Trouble(
+        id="torch/recompile-limit",
+        shows=("torch._dynamo hit config.cache_size_limit ({limit})", "torch._dynamo hit config.recompile_limit ({limit})"),
+        cause="a compiled function was compiled {limit} times for different shapes, and now runs uncompiled",
+        fix="pad lengths to a few sizes or compile with dynamic=True; without need, switch torch.compile off",
+        source="pytorch/pytorch: dynamo", severity="warn", certainty="certain",
+        example="W0302 10:00:12.123 torch._dynamo hit config.recompile_limit (8)",
+    ),
+)  # fmt: skip

@@ -1,0 +1,96 @@
+"""One known trouble: how it shows in a log, why it happens, and what to change, with the numbers of the reader's log."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+from stabilizer.core.failures import Meaning
+
+Values = Mapping[str, str]
+"""What was read out of a message, by the names in its template."""
+Kind = Literal["program-error", "config-error", "out-of-memory", "infrastructure"]
+_FIELD = re.compile(r"\{(\w+)(?::([wt]))?\}|(\.\.\.)")
+_FORMS = {None: r"[\d,]{1,24}(?:\.\d{1,12})?", "w": r"[^\s'\"`,;()\[\]]{1,200}", "t": r".{1,200}?"}
+_SKIPPED = r".{0,300}?"
+"""What `...` stands for in a template."""
+WORD = re.compile(r"[A-Za-z_]{3,}")
+"""What a line is looked up by."""
+CERTAINTY = {"certain": 0.95, "likely": 0.8, "possible": 0.5}
+"""Confidence in the cause. Certain: the message has no other cause known to us."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trouble:
+    """One entry of the catalogue.
+
+    `shows` are templates of single lines. `{n}` is a number, `{n:w}` a word, `{n:t}` a text, `...` anything; the rest is
+    literal. `cause` and `fix` may name these fields, and those that `work` computes.
+    """
+
+    id: str
+    """`program/what`, unique."""
+    shows: tuple[str, ...]
+    cause: str
+    fix: str
+    source: str
+    """A public thread (`owner/repo#number`), a page, or the source file that prints the message."""
+    example: str
+    """Lines as the program prints them."""
+    kind: Kind = "program-error"
+    certainty: Literal["certain", "likely", "possible"] = "likely"
+    consequence: bool = False
+    """Whether it follows from another failure, which then explains the end of the run."""
+    severity: Literal["critical", "warn", "info"] = "critical"
+    """Critical ends the training; the others are said of a run that goes on."""
+    frames: tuple[str, ...] = ()
+    """Files or functions, of which one must be among the last frames of the traceback."""
+    work: Callable[[Values], Mapping[str, object]] | None = None
+    """Computes further fields. It may raise ValueError: then the message is not this trouble."""
+
+    @cached_property
+    def patterns(self) -> tuple[re.Pattern[str], ...]:
+        """The templates as regular expressions. Every part is bounded, so matching is linear in the line."""
+        return tuple(re.compile(_pattern(template)) for template in self.shows)
+
+    @cached_property
+    def anchors(self) -> frozenset[str]:
+        """One word of each template that a line must contain before its pattern is tried."""
+        return frozenset(max(WORD.findall(_FIELD.sub(" ", template)), key=len) for template in self.shows)
+
+    def found_in(self, line: str, frames: tuple[str, ...] = ()) -> dict[str, str] | None:
+        """What the line says, if this trouble shows in it."""
+        if self.frames and not any(part in frame for part in self.frames for frame in frames):
+            return None
+        for pattern in self.patterns:
+            if match := pattern.search(line):
+                values = {name: value for name, value in match.groupdict().items() if value is not None}
+                try:
+                    self.explained(values)
+                except (ValueError, KeyError, ZeroDivisionError):
+                    continue
+                return values
+        return None
+
+    def explained(self, values: Values) -> tuple[str, str]:
+        """Cause and fix with the numbers of the log."""
+        worked = {**values, **(self.work(values) if self.work else {})}
+        return self.cause.format_map(worked), self.fix.format_map(worked)
+
+    def meaning(self, values: Values) -> Meaning:
+        """The trouble as the meaning of a failure."""
+        cause, fix = self.explained(values)
+        return Meaning(re.compile(""), self.kind, cause, fix)
+
+
+def _pattern(template: str) -> str:
+    parts, end = [], 0
+    for match in _FIELD.finditer(template):
+        parts.append(re.escape(template[end : match.start()]))
+        name, form, skipped = match.groups()
+        parts.append(_SKIPPED if skipped else f"(?P<{name}>{_FORMS[form]})")
+        end = match.end()
+    return "".join([*parts, re.escape(template[end:])])

@@ -1,0 +1,210 @@
+"""veRL and the trainers that grew out of it (EasyR1, Search-R1), and Hydra, which reads their settings."""
+
+from __future__ import annotations
+
+from stabilizer.troubles.arithmetic import by_nearness, divisors, listed, nearest_multiples, whole
+from stabilizer.troubles.trouble import Trouble, Values
+
+
+def _chunks(values: Values) -> dict[str, object]:
+    size, parts = whole(values["size"]), whole(values["parts"])
+    if size % parts == 0:
+        raise ValueError("it divides")
+    fits = by_nearness(parts, divisors(size))
+    return {"near": listed(nearest_multiples(size, parts)), "fewer": listed(fits[:3])}
+
+
+def _real_batch(values: Values) -> dict[str, object]:
+    batch, gpus = whole(values["batch"]), whole(values["gpus"])
+    if batch % gpus == 0:
+        raise ValueError("it divides")
+    return {"near": listed(nearest_multiples(batch, gpus))}
+
+
+def _over_mini(values: Values) -> dict[str, object]:
+    batch, mini = whole(values["batch"]), whole(values["mini"])
+    return {"near": listed([n for n in by_nearness(mini, divisors(batch)) if n <= batch][:4])}
+
+
+TROUBLES = (
+    Trouble(
+        id="verl/unequal-chunks",
+        shows=("only support equal chunk. Got size of DataProto {size} and chunk {parts}.",),
+        cause="a batch of {size} rows can't be divided equally over {parts} workers",
+        fix="make the batch a multiple of {parts}: {near} instead of {size} (data.train_batch_size x rollout.n, data.batch_size "
+        "for generation, data.val_batch_size), or use {fewer} GPUs (trainer.n_gpus_per_node)",
+        source="verl-project/verl#473", certainty="certain", kind="config-error", work=_chunks,
+        example="AssertionError: only support equal chunk. Got size of DataProto 3 and chunk 4.",
+    ),
+    Trouble(
+        id="verl/real-batch",
+        shows=("real_train_batch_size ({batch}) must be divisible by total n_gpus ({gpus})",
+               "real_train_batch_size ({batch}) must be divisible by minimal possible batch size ({gpus})"),
+        cause="train_batch_size x rollout.n = {batch} is no multiple of {gpus}",
+        fix="make data.train_batch_size x rollout.n one of {near}",
+        source="verl-project/verl: trainer/ppo/ray_trainer.py", certainty="certain", kind="config-error", work=_real_batch,
+        example="AssertionError: real_train_batch_size (300) must be divisible by total n_gpus (8).",
+    ),
+    Trouble(
+        id="verl/mini-batch-larger",
+        shows=("train_batch_size ({batch}) must be >= actor.ppo_mini_batch_size ({mini})",),
+        cause="ppo_mini_batch_size = {mini} is larger than the {batch} prompts of a step",
+        fix="set actor_rollout_ref.actor.ppo_mini_batch_size to a divisor of {batch}: {near}",
+        source="verl-project/verl: utils/config.py", certainty="certain", kind="config-error", work=_over_mini,
+        example="ValueError: train_batch_size (64) must be >= actor.ppo_mini_batch_size (256)",
+    ),
+    Trouble(
+        id="verl/prompt-overlong",
+        shows=("Prompt length {prompt} is longer than {limit}", "sequence_length={prompt} is larger than max_length={limit}"),
+        cause="a prompt of {prompt} tokens is longer than data.max_prompt_length = {limit}, and data.truncation is 'error'",
+        fix="set data.filter_overlong_prompts=True to drop such prompts, raise data.max_prompt_length, or data.truncation=left",
+        source="verl-project/verl: utils/dataset/rl_dataset.py", certainty="certain", kind="config-error",
+        example="RuntimeError: Prompt length 1311 is longer than 1024.",
+    ),
+    Trouble(
+        id="verl/reward-source",
+        shows=("Reward function is not implemented for data_source='{source_name:w}'",
+               "Reward function is not implemented for self.data_source"),
+        cause="veRL has no reward for this data_source: the column of that name chooses the function",
+        fix="set custom_reward_function.path=FILE and custom_reward_function.name=compute_score, or use a data_source that "
+        "veRL knows (openai/gsm8k, lighteval/MATH, ...)",
+        source="verl-project/verl: utils/reward_score/__init__.py", certainty="certain", kind="config-error",
+        example="NotImplementedError: Reward function is not implemented for data_source='mydata'",
+    ),
+    Trouble(
+        id="verl/reward-column",
+        shows=("KeyError: 'reward_model'", "KeyError: 'ground_truth'", "KeyError: 'data_source'"),
+        cause="the data file lacks a column that the reward manager reads (data_source, reward_model with ground_truth)",
+        fix="write each row with data_source, prompt, ability, reward_model={{'style': 'rule', 'ground_truth': ...}} and "
+        "extra_info, as examples/data_preprocess does",
+        source="verl-project/verl: preparation/prepare_data", certainty="certain", kind="config-error",
+        example="KeyError: 'reward_model'",
+    ),
+    Trouble(
+        id="verl/log-prob-micro-batch",
+        shows=("Please set at least one of '{one:w}.{rest:w}' or", "[{name:w}] Please set at least one of"),
+        cause="veRL needs a micro-batch size for each part that computes log-probabilities, and one is missing",
+        fix="set ..._micro_batch_size_per_gpu for actor (ppo_), rollout.log_prob_ and ref.log_prob_, or use_dynamic_bsz=True "
+        "with ppo_max_token_len_per_gpu",
+        source="verl-project/verl: utils/config.py", certainty="certain", kind="config-error",
+        example="ValueError: [actor_rollout_ref.rollout] Please set at least one of "
+        "'actor_rollout_ref.rollout.log_prob_micro_batch_size' or",
+    ),
+    Trouble(
+        id="verl/max-token-length",
+        shows=("max_token_len must be greater than the sequence length. Got max_token_len={limit} and max_seq_len=tensor({length}",
+               "max_token_len must be greater than the sequence length. Got max_token_len={limit} and max_seq_len={length}"),
+        cause="with use_dynamic_bsz one sequence of {length} tokens must fit in a micro-batch of {limit}",
+        fix="raise ppo_max_token_len_per_gpu (and log_prob_max_token_len_per_gpu) to at least max_prompt_length + "
+        "max_response_length, or ulysses_sequence_parallel_size",
+        source="verl-project/verl: utils/seqlen_balancing.py", certainty="certain", kind="config-error",
+        example="AssertionError: max_token_len must be greater than the sequence length. Got max_token_len=2048 and "
+        "max_seq_len=tensor(3072)",
+    ),
+    Trouble(
+        id="verl/heads-ulysses",
+        shows=("num_attention_heads % ulysses_sequence_parallel_size == 0", "num_heads ({heads}) must be divisible by Ulysses "
+               "sequence length({size})"),
+        cause="the attention heads can't be divided over ulysses_sequence_parallel_size",
+        fix="set ulysses_sequence_parallel_size to a divisor of the model's attention (and key/value) heads",
+        source="verl-project/verl: models/transformers/monkey_patch.py", certainty="certain", kind="config-error",
+        example="AssertionError: num_heads (14) must be divisible by Ulysses sequence length(4)",
+    ),
+    Trouble(
+        id="verl/key-not-in-struct",
+        shows=("Key '{key:w}' is not in struct", "Could not override '{key:w}'"),
+        cause="the configuration of this release has no key {key}: misspelled, moved, or new and not yet there",
+        fix="run `stabilizer preflight SCRIPT`, which names the nearest key and the release that has it; to add a key on "
+        "purpose, write +{key}=...",
+        source="facebookresearch/hydra: override grammar", certainty="certain", kind="config-error",
+        example="Could not override 'actor_rollout_ref.actor.entropy_coef'.",
+    ),
+    Trouble(
+        id="hydra/append",
+        shows=("To append to your config use +{key:w}=",),
+        cause="{key} does not exist in the configuration, and Hydra adds keys only when asked to",
+        fix="check the spelling first (`stabilizer preflight` proposes the nearest key); to add it on purpose write +{key}=...",
+        source="facebookresearch/hydra: override grammar", certainty="certain", kind="config-error",
+        example="To append to your config use +actor_rollout_ref.rollout.nn=8",
+    ),
+    Trouble(
+        id="hydra/missing-value",
+        shows=("Missing mandatory value: {key:w}",),
+        cause="the setting {key} has no default and was not given",
+        fix="give {key}=... on the command line",
+        source="omry/omegaconf: errors", certainty="certain", kind="config-error",
+        example="omegaconf.errors.MissingMandatoryValue: Missing mandatory value: data.train_files",
+    ),
+    Trouble(
+        id="hydra/parse",
+        shows=("mismatched input '{what:t}' expecting", "LexerNoViableAltException: {text:t}="),
+        cause="Hydra can't parse an override: a character such as = , [ or a space needs quotes",
+        fix="quote the whole override for the shell and the value for Hydra: 'data.path=\"/a=b/c\"'; no spaces around =",
+        source="facebookresearch/hydra: override grammar", certainty="certain", kind="config-error",
+        example="mismatched input '=' expecting <EOF>",
+    ),
+    Trouble(
+        id="verl/vllm-tp-world",
+        shows=("tensor parallel size {tp} should be less than or equal to world size {world}",
+               "rollout world_size: {world} is not divisible by infer_tp: {tp}"),
+        cause="tensor_model_parallel_size = {tp} does not divide the {world} GPUs of the rollout",
+        fix="set actor_rollout_ref.rollout.tensor_model_parallel_size to a divisor of {world}",
+        source="verl-project/verl: workers/fsdp_workers.py", certainty="certain", kind="config-error",
+        example="AssertionError: rollout world_size: 6 is not divisible by infer_tp: 4",
+    ),
+    Trouble(
+        id="verl/grouped-needs-answers",
+        shows=("need `config.worker.rollout.n > 1`", "GRPO...needs rollout.n"),
+        cause="GRPO and RLOO compare the answers of one prompt, and rollout.n is 1",
+        fix="set worker.rollout.n (actor_rollout_ref.rollout.n in veRL) to 5 or more",
+        source="hiyouga/EasyR1: trainer/ray_trainer.py", certainty="certain", kind="config-error",
+        example="ValueError: GRPO and RLOO algorithm need `config.worker.rollout.n > 1`.",
+    ),
+    Trouble(
+        id="easyr1/image-tokens",
+        shows=("Image features and image tokens do not match: tokens: {tokens}, features {features}",
+               "Image features and image tokens do not match, tokens: {tokens}, features: {features}"),
+        cause="the prompt holds {tokens} image tokens for {features} features: it was cut in the middle of an image",
+        fix="raise data.max_prompt_length above text + image tokens, lower the image's max_pixels, or drop overlong prompts "
+        "(data.filter_overlong_prompts=true)",
+        source="hiyouga/EasyR1: FAQ", certainty="certain", kind="config-error",
+        example="ValueError: Image features and image tokens do not match: tokens: 1020, features 1196",
+    ),
+    Trouble(
+        id="verl/padding-free-attention",
+        shows=("Current attention implementation... not support...remove_padding", "use_remove_padding...flash_attention_2"),
+        cause="use_remove_padding needs flash attention, which this model or machine does not use",
+        fix="install flash-attn, or set actor_rollout_ref.model.use_remove_padding=False",
+        source="verl-project/verl", certainty="likely", kind="config-error",
+        example="AssertionError: use_remove_padding=True requires flash_attention_2",
+    ),
+    Trouble(
+        id="verl/nan-in-rollout-correction",
+        shows=("actor/grad_norm is not finite", "grad_norm is not finite"),
+        cause="the gradient held NaN or Inf, and veRL skipped the update",
+        fix="look at entropy, ratio and response length just before; if it repeats, return to a checkpoint before and lower "
+        "the learning rate, and check log-probabilities of the engine (rollout correction)",
+        source="verl-project/verl#747", severity="warn", certainty="likely",
+        example="WARN: rank 3 grad_norm is not finite: nan",
+    ),
+    Trouble(
+        id="verl/checkpoint-world-size",
+        shows=("model_world_size_{n}_rank_{rank}.pt",),
+        frames=("fsdp_checkpoint_manager", "load_checkpoint"),
+        cause="the checkpoint was saved by {n} processes, and this run has another number: FSDP shards are read rank by rank",
+        fix="resume with {n} GPUs, or merge the checkpoint first (python -m verl.model_merger merge) and start from the merged "
+        "model",
+        source="verl-project/verl: checkpoints", certainty="likely", kind="config-error",
+        example='  File "/x/verl/utils/checkpoint/fsdp_checkpoint_manager.py", line 92, in load_checkpoint\n'
+        "FileNotFoundError: [Errno 2] No such file or directory: '/c/actor/model_world_size_8_rank_3.pt'",
+    ),
+    Trouble(
+        id="search-r1/retriever",
+        shows=("Max retries exceeded with url: /retrieve", "/retrieve (Caused by"),
+        cause="the retrieval server does not answer",
+        fix="start it first (bash retrieval_launch.sh) and give retriever.url with its host and port; unset http_proxy",
+        source="PeterGriffinJin/Search-R1: README", certainty="certain", kind="config-error",
+        example="requests.exceptions.ConnectionError: HTTPConnectionPool(host='127.0.0.1', port=8000): Max retries exceeded "
+        "with url: /retrieve (Caused by NewConnectionError",
+    ),
+)  # fmt: skip

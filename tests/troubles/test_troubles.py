@@ -1,0 +1,138 @@
+"""Every known trouble is found in the line its program prints, explained with that line's numbers, and found nowhere
+else."""
+
+import random
+import string
+import time
+
+import pytest
+
+from stabilizer.formats.console import Failures, Line
+from stabilizer.troubles.all import TROUBLES
+from stabilizer.troubles.arithmetic import by_nearness, divisors, listed, nearest_multiples, whole
+from stabilizer.troubles.search import best, by_id, in_line
+
+
+def shown(example):
+    """What is found in an example, its frames known."""
+    lines = example.splitlines()
+    frames = tuple(line.strip() for line in lines if line.lstrip().startswith("File "))
+    return [found for line in lines if (found := in_line(line, frames))]
+
+
+@pytest.mark.parametrize("trouble", TROUBLES, ids=lambda trouble: trouble.id)
+def test_its_own_message_is_explained(trouble):
+    found = best(shown(trouble.example))
+    assert found is not None and found.trouble.id == trouble.id
+    cause, fix = trouble.explained(found.values)
+    assert cause and fix and not set("{}") & set(cause.replace("{'", "").replace("'}", "").replace("True}", ""))
+    assert trouble.source and cause[0].islower() | cause[0].isdigit() | cause[:2].isupper() | cause[0].isupper()
+
+
+def test_ids_are_unique_and_name_program_and_trouble():
+    assert len(by_id()) == len(TROUBLES) >= 150
+    assert all(trouble.id.count("/") == 1 for trouble in TROUBLES)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "{'loss': 0.01, 'grad_norm': 0.2, 'reward': 0.6, 'kl': 0.001, 'epoch': 0.1}",
+        "step:12 - actor/entropy:0.4 - critic/score/mean:0.31 - response_length/mean:512.0",
+        "Loading checkpoint shards: 100%|##########| 4/4 [00:03<00:00,  1.21it/s]",
+        "INFO 03-09 20:11:43 llm_engine.py:275] # GPU blocks: 2470, # CPU blocks: 512",
+        "Saving model checkpoint to out/checkpoint-500",
+        "The answer is 4 because 2 + 2 must be divisible by 2.",
+        "wandb: Run data is saved locally in wandb/run-20250302",
+        "Map: 100%|##########| 7473/7473 [00:01<00:00, 5123.3 examples/s]",
+    ],
+)
+def test_a_healthy_log_shows_no_trouble(line):
+    assert in_line(line) is None
+
+
+def test_a_fix_is_computed_from_the_numbers_of_the_message():
+    (found,) = shown("AssertionError: only support equal chunk. Got size of DataProto 200 and chunk 3.")
+    cause, fix = found.trouble.explained(found.values)
+    assert "200" in cause and "198 or 201" in fix and "use 2, 4 or 1 GPUs" in fix
+
+
+def test_numbers_that_contradict_a_trouble_rule_it_out():
+    assert not shown("AssertionError: only support equal chunk. Got size of DataProto 8 and chunk 4.")
+
+
+def events(text):
+    failures = Failures()
+    seen = [failures.see(Line(place, line, True)) for place, line in enumerate(text.splitlines(), 1)]
+    return [event for event in [*seen, failures.close()] if event]
+
+
+def test_a_message_behind_a_loggers_prefix_is_found():
+    (event,) = events(
+        "(RewardWorker) Exception in thread Thread-4: ValueError: signal only works in main thread of the main interpreter"
+    )
+    assert event.data["trouble"] == "math-verify/main-thread"
+
+
+def test_a_traceback_carries_the_trouble_of_its_last_frames():
+    (event,) = events(
+        "Traceback (most recent call last):\n"
+        '  File "/x/slime/utils/ppo_utils.py", line 672, in calculate_log_probs_and_entropy\n'
+        "    log_prob = compute_log_probs(logits.clone(), tokens)\n"
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 44.07 GiB. GPU 0 has a total capacity"
+    )
+    assert event.data["trouble"] == "cuda/logits-out-of-memory" and event.data["values"]["want"] == "44.07"
+
+
+def test_the_same_message_elsewhere_is_no_trouble_of_the_logits():
+    (event,) = events(
+        "Traceback (most recent call last):\n"
+        '  File "/x/optimizer.py", line 6, in step\n    self.moments()\n'
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 44.07 GiB. GPU 0 has a total capacity"
+    )
+    assert event.data.get("trouble") != "cuda/logits-out-of-memory"
+
+
+def test_the_innermost_frame_of_own_code_is_kept():
+    (event,) = events(
+        "Traceback (most recent call last):\n"
+        '  File "/home/me/train.py", line 12, in main\n    trainer.train()\n'
+        '  File "/home/me/rewards.py", line 40, in grade\n    return parse(x)\n'
+        '  File "/venv/lib/python3.11/site-packages/pkg/mod.py", line 7, in parse\n    raise Odd(x)\n'
+        "pkg.Odd: nothing known\n"
+    )
+    assert event.data["user_frame"] == "/home/me/rewards.py, line 40, in grade"
+    assert event.data["message"] == "pkg.Odd: nothing known"
+
+
+def test_a_notebooks_traceback_is_read():
+    (event,) = events(
+        "---------------------------------------------------------------------------\n"
+        "ValueError                                Traceback (most recent call last)\n"
+        "Cell In[5], line 3\n      1 x = 1\n----> 3 trainer.train()\n\n"
+        "File ~/work/mine.py:88, in step(self)\n     87 a\n---> 88 raise ValueError(m)\n\n"
+        "ValueError: something of my own\n"
+    )
+    assert event.data["message"] == "ValueError: something of my own" and "mine.py, line 88" in event.data["user_frame"]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_hostile_lines_cost_time_linear_in_their_length(seed):
+    draw = random.Random(seed)
+    anchors = sorted({anchor for trouble in TROUBLES for anchor in trouble.anchors})
+    lines = []
+    for _ in range(300):
+        words = draw.choices(anchors, k=draw.randrange(1, 200)) + ["9" * draw.randrange(1, 500)]
+        draw.shuffle(words)
+        lines.append(draw.choice([" ", "(", "1,", "'"]).join(words) + "".join(draw.choices(string.printable, k=100)))
+    began = time.process_time()
+    for line in lines:
+        in_line(line)
+    assert time.process_time() - began < 2 * sum(map(len, lines)) / 1e5  # 2 s for 100 kB of nothing but anchors
+
+
+def test_arithmetic():
+    assert whole("32,768") == 32768 and divisors(12, 2) == [2, 3, 4, 6, 12]
+    assert nearest_multiples(200, 8 * 3) == [192, 216] and nearest_multiples(3, 4) == [4]
+    assert listed([1]) == "1" and listed([4, 8, 16]) == "4, 8 or 16"
+    assert by_nearness(4, [1, 2, 3, 6, 12]) == [3, 2, 6, 1, 12]
