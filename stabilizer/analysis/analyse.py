@@ -12,7 +12,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from stabilizer.analysis.changes import Change
+from stabilizer.analysis.changes import changes as largest_changes
 from stabilizer.analysis.health import Healthy, healthy, unproven_fall
+from stabilizer.analysis.normal import Normal, normal
 from stabilizer.analysis.watching import new_watch
 from stabilizer.core import records
 from stabilizer.core.metrics import is_known, is_rl, metric
@@ -54,6 +57,10 @@ class Analysis:
     state: str
     first_step: int
     last_step: int
+    normal: tuple[Normal, ...] = ()
+    """Patterns that look wrong and are not."""
+    changes: tuple[Change, ...] = ()
+    """The largest changes of the metrics."""
     records: tuple[Finding, ...] = ()
     """Every change of a finding, as a live watch records it, and then the final state of each."""
 
@@ -100,6 +107,8 @@ def analyse(
         state=str(view.about("state", "")),
         first_step=min((step for _, step in run.ticks), default=0),
         last_step=max(view.step, 0),
+        normal=tuple(normal(view)),
+        changes=tuple(largest_changes(view)),
         records=(*changes, *_newest(findings)),
     )
 
@@ -171,6 +180,8 @@ def as_json(analysis: Analysis) -> dict[str, Any]:
             ],
             "findings": [_finding_json(finding) for finding in analysis.findings],
             "healthy": [item._asdict() for item in analysis.healthy],
+            "normal": [item._asdict() for item in analysis.normal],
+            "what_changed": [change._asdict() for change in analysis.changes],
             "not_checked": [
                 {"id": item.id, "needs": item.needs, **({"why": item.why} if item.why else {})}
                 for item in analysis.not_checked
@@ -236,7 +247,7 @@ def _spelled_out(finding: Finding, run: LoadedRun, onset: int, *, harm: bool) ->
     `onset` is the onset of its incident, because a rollback goes back to before all of it. `harm` is whether the
     incident is open and more severe than info. Remedies for which the trainer has no setting come last.
     """
-    if "next" in finding.evidence and (finding.id in ENDINGS or "trouble" in finding.evidence):
+    if "next" in finding.evidence:
         return _explained_by_the_log(finding)
     trainer = run.source.trainer
     ours = trainer == "stabilizer"
@@ -274,7 +285,7 @@ def _explained_by_the_log(finding: Finding) -> Finding:
     ended = "; needs a restart, because the run has ended" if finding.id in ENDINGS else ""
     todo = f"{evidence['next']}{ended}"
     advice = [RemedyAdvice(r.id, r.safety, {}, r.why, todo) for r in for_cause(evidence["cause"])]
-    remedies = fitted(advice, harm=True, state="", ours=False)
+    remedies = fitted(advice[:1], harm=True, state="", ours=False)
     cause = Cause(evidence.get("trouble", evidence["cause"]), evidence.get("confidence", 0.95), evidence["what"])
     return replace(finding, causes=(cause,), remedies=remedies)
 

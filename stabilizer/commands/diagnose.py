@@ -29,7 +29,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_source_arguments(parser)
     parser.add_argument(
         "path", nargs="+", type=Path,
-        help="a run directory, a log, or the folder that holds it; - for text on standard input: a pasted log, traceback, "
+        help="a run directory, a log, or the folder that holds it; - for text on standard input: a pasted log,"
+        " traceback, "
         "table or configuration",
     )  # fmt: skip
     parser.add_argument(
@@ -80,6 +81,8 @@ def _analysis(path: Path, args: argparse.Namespace, wanted: dict[str, str]) -> A
             run = load(path, format=args.format, mapping=wanted, config=args.config)
         except NoMetrics as error:  # training failed before its first metric: that is a result too
             run = error.run
+        if path.stem == pasted.NAME and args.path == [PASTED]:
+            run = pasted.renamed(run)
         return analyse(run, told=lambda row, rows: say(f"judging row {row:,} of {rows:,}: {path}"))
 
 

@@ -6,10 +6,12 @@ import argparse
 import sys
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from stabilizer.configs.config import ConfigError
 from stabilizer.preflight.check import Options, as_json, exit_code, preflight
+from stabilizer.runs.loaded import PASTED, LoadedRun
 from stabilizer.runs.reader import RunError
 
 MOST = 16 * 2**20
@@ -36,6 +38,15 @@ def answer(args: argparse.Namespace, diagnose: Callable[[Path], int]) -> int:
             raise RunError(_nothing_in(data, error, path)) from None
 
 
+def renamed(run: LoadedRun) -> LoadedRun:
+    """The run under a name that says where it comes from, without the file the text was kept in."""
+    run.history.events[:] = [
+        replace(event, data={**event.data, "file": PASTED}) if "file" in event.data else event
+        for event in run.history.events
+    ]
+    return replace(run, name=PASTED, source=replace(run.source, files=(PASTED,)))
+
+
 def _as_configuration(path: Path, args: argparse.Namespace) -> int | None:
     """Print what preflight says of the text; None where it is no configuration of a trainer."""
     from stabilizer.commands.preflight import print_result
@@ -55,6 +66,7 @@ def _nothing_in(data: bytes, error: RunError, path: Path) -> str:
     if str(path) in str(error) and "not a log in a known format" not in str(error):
         return str(error).replace(str(path), "standard input")
     return (
-        f"standard input: no metrics, no error message and no settings of a known trainer in {lines:,} lines; paste rows of "
+        f"standard input: no metrics, no error message and no settings of a known trainer in {lines:,} lines; paste"
+        " rows of "
         "metrics with their names, a traceback or a warning as it was printed, or the command that started the training"
     )

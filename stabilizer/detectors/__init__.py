@@ -40,6 +40,7 @@ from stabilizer.detectors.rollout.truncation import Truncation
 from stabilizer.detectors.system.config_error import ConfigError
 from stabilizer.detectors.system.crashed import Crashed
 from stabilizer.detectors.system.data_shift import DataShift
+from stabilizer.detectors.system.first_rows import FirstRows
 from stabilizer.detectors.system.invariant import Invariant
 from stabilizer.detectors.system.known_trouble import KnownTrouble
 from stabilizer.detectors.system.resume_mismatch import ResumeMismatch
@@ -88,10 +89,11 @@ DETECTORS: tuple[Detector, ...] = (
     Invariant(),
     ResumeMismatch(),
     DataShift(),
+    FirstRows(),
     KnownTrouble(),
     ConfigError(),
     Crashed(),
 )
 
-ENDINGS = frozenset(detector.id for detector in DETECTORS if detector.at_end)
+ENDINGS = frozenset({"system/crashed", "system/config-error"})
 """Failures that can end a run: an open, critical finding of one of these makes the verdict `crashed`."""

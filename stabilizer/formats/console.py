@@ -203,7 +203,8 @@ _SUSPICIOUS = re.compile(
 _MARKED = re.compile(r"\s*(?:[|>#]|[-*] )")  # a table, a quotation, a heading or a list: text about a failure
 _NOT_FINITE = re.compile(r"grad_norm is not finite", re.I)
 KIND_OF_TROUBLE = {
-    "out-of-memory": "oom", "config-error": "config-error", "infrastructure": "worker-death", "program-error": "traceback"
+    "out-of-memory": "oom", "config-error": "config-error", "infrastructure": "worker-death",
+    "program-error": "traceback",
 }  # fmt: skip
 """The kind of failure of a known trouble."""
 _MOST = 10_000

@@ -24,6 +24,7 @@ from stabilizer.core.records import Cause, Finding, RemedyAdvice
 from stabilizer.core.severity import ICONS, WORDS
 from stabilizer.core.text import plain
 from stabilizer.runs.history import Series
+from stabilizer.runs.loaded import PASTED
 from stabilizer.runs.story import Incident, summary
 
 STYLES = {"info": "blue", "warn": "yellow", "critical": "bold red", "crashed": "bold red", "healthy": "green"}
@@ -69,6 +70,10 @@ def show(analysis: Analysis, out: Console, *, everything: bool = False) -> None:
     _Page(analysis, out, everything=everything).print()
 
 
+CHANGES, NORMAL = 4, 3
+"""Changes and normal patterns that a page shows without --all."""
+
+
 class _Page:
     """One analysis being printed; `ascii` where the terminal can't show more."""
 
@@ -83,9 +88,11 @@ class _Page:
         self._head()
         for incident in self.analysis.incidents:
             self._incident(incident)
+        self._changes()
         self._outlook()
         self._journal()
         self._healthy()
+        self._normal()
         self._not_checked()
         self._notes()
         self._closing()
@@ -272,7 +279,29 @@ class _Page:
         for note in self.analysis.run.source.notes:
             self._line(Text(self._typed(f"· {plain(note)}"), "dim"), 2)
 
+    def _changes(self) -> None:
+        """The largest changes; of a run that is judged without a finding the first thing to read."""
+        if not self.analysis.changes:
+            return
+        self._title("What changed")
+        for change in self.analysis.changes[: None if self.everything else CHANGES]:
+            self._line(Text(self._typed(f"· {plain(change.words)}")), 2)
+
+    def _normal(self) -> None:
+        """Patterns that look wrong and are not."""
+        known = self.analysis.normal
+        if not known or (self.analysis.verdict in ("critical", "crashed") and not self.everything):
+            return  # what is wrong comes first
+        self._title("Looks odd, is normal here")
+        shown = known if self.everything else known[:NORMAL]
+        for item in shown:
+            self._line(Text(self._typed(f"· {plain(item.why)}")), 2)
+        if len(shown) < len(known):
+            self._line(Text(f"{len(known) - len(shown)} more with --all", "dim"), 2)
+
     def _closing(self) -> None:
+        if self.analysis.run.name == PASTED:
+            return
         if self.analysis.findings and self.analysis.run.source.steps:
             source = self.analysis.run.source
             path = source.files[0] if source.files else self.analysis.run.name

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     import pandas
 
 
+PASTED = "pasted text"
+"""Name of a run that was read from standard input."""
+
+
 @dataclass(frozen=True)
 class Source:
     """Where a run came from, as `diagnose --json` reports it. `notes` are remarks of the reader on the log."""

@@ -69,7 +69,7 @@ def events(text):
 
 def test_a_message_behind_a_loggers_prefix_is_found():
     (event,) = events(
-        "(RewardWorker) Exception in thread Thread-4: ValueError: signal only works in main thread of the main interpreter"
+        "Exception in thread Thread-4: ValueError: signal only works in main thread of the main interpreter"
     )
     assert event.data["trouble"] == "math-verify/main-thread"
 

@@ -24,8 +24,8 @@ class KnownTrouble(Detector):
         survived. The gravest is named, with its cause and a fix in the numbers of the message.
 
     Why it matters
-        Trainers and engines print the reason of many failures steps before they show in a metric, among thousands of
-        lines: prompts padded on the wrong side, a verifier that raises in a thread, an engine that throws sequences out.
+        Trainers and engines print the reason of many failures steps before a metric shows it, among thousands of lines:
+        prompts padded on the wrong side, a verifier that raises in a thread, an engine that throws sequences out.
 
     Look-alikes
         A message that ended the run is `system/crashed` or `system/config-error`. A message that is printed often and

@@ -1,0 +1,220 @@
+"""What changed: the largest moves of a run's metrics, however quiet the detectors are.
+
+Every metric gets the same account. A running median removes single spikes. The largest move is the greatest difference
+between a level and a later one. It counts if it exceeds the noise of the median, whose size follows from the
+differences of neighbouring rows and their correlation, and if it is material for the quantity.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+from stabilizer.core.metrics import metric
+from stabilizer.core.text import plain
+from stabilizer.runs.history import RunView
+
+LEAST_ROWS = 3
+MOST_POINTS = 600
+"""Points of a series that are looked at; of a longer one, medians of as many blocks."""
+WINDOW = 10
+"""The running median covers a tenth of the rows."""
+FEW, FEW_TIMES, FEW_SHARE = 8, 2.0, 0.2
+"""Below this many rows the noise cannot be told: a move counts if it is by this factor, or by this much of a share."""
+MEDIAN = 1.25
+"""Standard error of a median over that of a mean, for normal noise."""
+MOST_CORRELATED = 0.9
+BEYOND_NOISE = 7.0
+"""A move counts from this many standard errors on: 0.5 % of series of pure noise show one, at 20 to 500 rows, correlated
+or not (`tests/analysis/test_changes.py`)."""
+MATERIAL = 0.2
+"""Least relative size of a move."""
+MATERIAL_SHARE = 0.03
+"""Least size of a move of a share (0..1)."""
+SHOWN = 6
+LEFT_OUT = (
+    "time/", "tokens/", "control/", "progress/", "optim/lr", "batch/", "system/gpu_util", "rollout/staleness",
+    "policy/beta", "policy/entropy_coef",
+)  # fmt: skip
+"""Clocks, settings and schedules: they change on purpose."""
+UNCHANGED = 3.0
+"""Standard errors within which the reward is said to be unchanged between two given steps."""
+REWARD = "reward/mean"
+WORDS = {
+    "reward/mean": "reward",
+    "reward/std_group": "spread of rewards within a group",
+    "reward/zero_std_frac": "share of groups with equal rewards",
+    "rollout/length_mean": "length of answers",
+    "rollout/truncated_frac": "share of answers cut by the limit",
+    "policy/kl_ref": "KL to the reference",
+    "policy/kl_old": "KL of an update",
+    "policy/entropy": "entropy",
+    "policy/clip_frac": "share of clipped tokens",
+    "policy/mismatch_kl": "mismatch of engine and learner",
+    "policy/loss": "loss",
+    "optim/grad_norm": "gradient norm",
+    "accuracy/train": "accuracy in training",
+    "accuracy/val": "held-out accuracy",
+    "value/explained_variance": "explained variance of the critic",
+}
+"""Metrics under everyday names; others keep their own."""
+
+
+SAID_UNITS = ("nats/token", "tokens")
+
+
+class Change(NamedTuple):
+    """The largest move of a metric."""
+
+    metric: str
+    before: float
+    after: float
+    from_step: int
+    to_step: int
+    noise: float
+    """Standard error of each of the two levels."""
+    words: str
+
+    @property
+    def size(self) -> float:
+        """The move in units of its noise and of the metric's own level, for ranking."""
+        scale = max(abs(self.before), abs(self.after), 1e-12)
+        known = 2.0 if self.metric in WORDS else 1.0  # what people ask about first
+        move = abs(self.after - self.before)
+        return known * min(move / max(self.noise, 1e-12), 50.0) * move / scale
+
+
+def changes(view: RunView, most: int = SHOWN) -> list[Change]:
+    """The largest changes of the run, the largest first."""
+    found = [change for name in view.names() if not name.startswith(LEFT_OUT) and (change := largest(view, name))]
+    ranked = sorted(found, key=lambda change: (change.metric != REWARD, -change.size))
+    return [change._replace(words=_sentence(view, change)) for change in _different(ranked)][:most]
+
+
+def largest(view: RunView, name: str) -> Change | None:
+    """The largest move of a metric beyond its noise; None if there is none."""
+    series = view.series(name).finite()
+    steps, values = _blocks(series.steps, series.values)
+    if len(values) < LEAST_ROWS or not np.ptp(values):
+        return None
+    window = max(1, len(values) // WINDOW)
+    level = _running_median(values, window)
+    begin, end = _move(level)
+    noise = _noise(values, window)
+    before, after = float(level[begin]), float(level[end])
+    if len(values) < FEW:
+        noise, beyond = 0.0, _clear(name, before, after)
+    else:
+        beyond = abs(after - before) > BEYOND_NOISE * noise
+    if not beyond or not _material(name, before, after):
+        return None
+    first, last = _while_moving(level, begin, end)
+    return Change(name, before, after, int(steps[first]), int(steps[last]), noise, "")
+
+
+def _blocks(steps: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    if len(values) <= MOST_POINTS:
+        return steps, values
+    edges = np.linspace(0, len(values), MOST_POINTS + 1).astype(int)
+    medians = np.array([np.median(values[a:b]) for a, b in zip(edges[:-1], edges[1:], strict=True)])
+    return steps[edges[1:] - 1], medians
+
+
+def _running_median(values: np.ndarray, window: int) -> np.ndarray:
+    if window < 2:
+        return values
+    padded = np.pad(values, (window // 2, window - window // 2 - 1), mode="reflect")
+    return np.asarray(np.median(np.lib.stride_tricks.sliding_window_view(padded, window), axis=1))
+
+
+def _move(level: np.ndarray) -> tuple[int, int]:
+    """The places between which the level differs most, the earlier first."""
+    rise = level - np.minimum.accumulate(level)
+    fall = np.maximum.accumulate(level) - level
+    end = int(rise.argmax() if rise.max() >= fall.max() else fall.argmax())
+    past = level[: end + 1]
+    begin = int(past.argmin() if rise.max() >= fall.max() else past.argmax())
+    return begin, end
+
+
+def _noise(values: np.ndarray, window: int) -> float:
+    """Standard error of the running median under first-order autocorrelation.
+
+    Scale and correlation come from the differences of neighbouring rows, which a trend does not change: for noise with
+    correlation rho, neighbouring differences correlate by (rho - 1) / 2 and have a variance of 2 (1 - rho).
+    """
+    apart = np.diff(values)
+    scale = 1.4826 * float(np.median(np.abs(apart - np.median(apart))))
+    scale = scale or float(apart.std())
+    centred = apart - apart.mean()
+    power = float((centred**2).sum())
+    neighbours = float((centred[1:] * centred[:-1]).sum()) / power if power > 0 else -0.5
+    rho = min(max(1 + 2 * neighbours, 0.0), MOST_CORRELATED)
+    one_row = scale / math.sqrt(2 * (1 - rho))
+    return MEDIAN * one_row * math.sqrt((1 + rho) / (1 - rho) / window)
+
+
+def _material(name: str, before: float, after: float) -> bool:
+    move = abs(after - before)
+    if metric(name).kind == "fraction":
+        return move >= MATERIAL_SHARE
+    return move >= MATERIAL * max(abs(before), abs(after))
+
+
+def _clear(name: str, before: float, after: float) -> bool:
+    """Whether a move is large enough to be said of a handful of rows."""
+    if metric(name).kind == "fraction":
+        return abs(after - before) >= FEW_SHARE
+    low, high = sorted((abs(before), abs(after)))
+    return before * after < 0 or high >= FEW_TIMES * low
+
+
+def _while_moving(level: np.ndarray, begin: int, end: int) -> tuple[int, int]:
+    """Where a tenth and nine tenths of the move were done."""
+    done = (level[begin : end + 1] - level[begin]) / (level[end] - level[begin])
+    return begin + max(int((done >= 0.1).argmax()) - 1, 0), begin + int((done >= 0.9).argmax())
+
+
+def _different(ranked: Iterable[Change]) -> list[Change]:
+    """Without a second statistic of the same quantity (`rollout/length_max` beside `rollout/length_mean`)."""
+    kept: list[Change] = []
+    taken: set[str] = set()
+    for change in ranked:
+        family, _, rest = change.metric.partition("/")
+        quantity = f"{family}/{rest.split('/')[0].rsplit('_', 1)[0]}" if change.metric not in WORDS else change.metric
+        stem = quantity.removesuffix("_mean")
+        if stem not in taken:
+            taken.add(stem)
+            kept.append(change)
+    return kept
+
+
+def _sentence(view: RunView, change: Change) -> str:
+    name, before, after = change.metric, change.before, change.after
+    unit = metric(name).unit
+    unit = f" {unit}" if unit in SAID_UNITS and name in WORDS else ""
+    times = ""
+    if before > 0 and after > 0 and not 0.67 < after / before < 1.5:
+        ratio = after / before
+        times = f" (×{ratio:.2g})" if ratio < 100 else ""
+    verb = "rose" if after > before else "fell"
+    when = f"between steps {change.from_step:,} and {change.to_step:,}"
+    said = f"{WORDS.get(name, plain(name))} {verb} from {before:.3g} to {after:.3g}{unit}{times} {when}"
+    return said if name == REWARD else said + _reward_meanwhile(view, change)
+
+
+def _reward_meanwhile(view: RunView, change: Change) -> str:
+    """What the reward did between the two levels; empty without a reward."""
+    reward = view.series(REWARD).finite()
+    if len(reward) < LEAST_ROWS or change.metric.startswith(("reward/", "accuracy/")):
+        return ""
+    window = max(1, len(reward) // WINDOW)
+    level = _running_median(reward.values, window)
+    at = np.searchsorted(reward.steps, [change.from_step, change.to_step]).clip(0, len(level) - 1)
+    before, after = level[at]
+    if abs(after - before) <= UNCHANGED * _noise(reward.values, window):
+        return "; reward unchanged"
+    return f"; reward {before:.3g} → {after:.3g}"

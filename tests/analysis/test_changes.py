@@ -1,0 +1,81 @@
+"""What changed: true moves are named with their sizes and steps, and noise is not."""
+
+import numpy as np
+import pytest
+
+from stabilizer.analysis.changes import changes, largest
+from stabilizer.runs.history import History
+
+
+def view(**series):
+    history = History({"run": "made"})
+    names = {name.replace("__", "/"): values for name, values in series.items()}
+    for row in range(max(map(len, names.values()))):
+        history.append(row + 1, {name: float(values[row]) for name, values in names.items() if row < len(values)})
+    return history.view()
+
+
+def noise(rows, seed, rho=0.0):
+    draw = np.random.default_rng(seed).normal(size=rows)
+    for row in range(1, rows):
+        draw[row] += rho * draw[row - 1]
+    return draw
+
+
+def test_a_step_is_found_with_its_levels_and_steps():
+    values = 1.0 + 0.05 * noise(100, 0)
+    values[60:] += 1.0
+    change = largest(view(policy__entropy=values), "policy/entropy")
+    assert change.before == pytest.approx(1.0, abs=0.1) and change.after == pytest.approx(2.0, abs=0.1)
+    assert 50 <= change.from_step <= 62 and 60 <= change.to_step <= 70
+
+
+def test_a_ramp_is_said_with_what_the_reward_did():
+    rows = 80
+    length = np.concatenate([np.full(20, 410.0), np.linspace(410, 930, 50), np.full(10, 930.0)]) + 5 * noise(rows, 1)
+    reward = 0.4 + 0.02 * noise(rows, 2)
+    (change,) = changes(view(rollout__length_mean=length, reward__mean=reward))
+    assert change.words.startswith("length of answers rose from 4") and "tokens (×2.3)" in change.words
+    assert change.words.endswith("; reward unchanged")
+
+
+def test_a_rise_that_is_lost_again_is_still_named():
+    values = np.concatenate([np.linspace(0.1, 0.7, 50), np.linspace(0.7, 0.2, 50)]) + 0.01 * noise(100, 3)
+    change = largest(view(reward__mean=values), "reward/mean")
+    assert change is not None and abs(change.after - change.before) > 0.45
+
+
+@pytest.mark.parametrize("rho", [0.0, 0.6])
+@pytest.mark.parametrize("rows", [20, 100, 500])
+def test_noise_is_no_change(rows, rho):
+    moved = [largest(view(x__y=10 + noise(rows, seed, rho)), "x/y") is not None for seed in range(60)]
+    assert np.mean(moved) <= (0.02 if rho == 0 else 0.06)
+
+
+def test_one_spike_is_no_change():
+    values = 1.0 + 0.01 * noise(100, 4)
+    values[50] = 30.0
+    assert largest(view(optim__grad_norm=values), "optim/grad_norm") is None
+
+
+def test_a_constant_and_a_schedule_are_not_named():
+    assert changes(view(optim__lr=np.linspace(1e-6, 1e-7, 50), reward__mean=np.full(50, 0.5))) == []
+
+
+def test_three_rows_are_enough_for_a_jump():
+    assert largest(view(policy__kl_ref=[0.001, 0.001, 3.0]), "policy/kl_ref") is not None
+
+
+def test_a_long_run_costs_little():
+    import time
+
+    shown = view(reward__mean=np.linspace(0, 1, 20_000) + 0.01 * noise(20_000, 5))
+    began = time.process_time()
+    assert changes(shown)
+    assert time.process_time() - began < 1.0
+
+
+def test_second_statistics_of_one_quantity_are_named_once():
+    grown = np.linspace(100, 400, 60)
+    found = changes(view(rollout__length_mean=grown, rollout__length_max=2 * grown, rollout__length_p90=1.5 * grown))
+    assert [change.metric for change in found] == ["rollout/length_mean"]
