@@ -13,6 +13,7 @@ from stabilizer.detectors.manual import page, paragraphs
 from stabilizer.detectors.measured import in_words
 from stabilizer.preflight.rules import RULES
 from stabilizer.remedies import REMEDIES
+from stabilizer.troubles.all import TROUBLES
 
 
 def write(folder: Path) -> None:
@@ -24,9 +25,21 @@ def write(folder: Path) -> None:
         "remedies": remedies(),
         "rules": rules(),
         "metrics": metrics(),
+        "troubles": troubles(),
     }
     for name, text in pages.items():
         (folder / f"{name}.md").write_text(text, encoding="utf-8")
+
+
+def troubles() -> str:
+    """One row per known trouble."""
+    parts = ["# Known troubles", "", f"{len(TROUBLES)} messages of trainers and engines, with cause and source.", ""]
+    parts += ["| id | the log says | cause | source |", "|---|---|---|---|"]
+    for trouble in sorted(TROUBLES, key=lambda trouble: trouble.id):
+        message = trouble.shows[0].replace("`", "'")
+        cells = (f"`{trouble.id}`", f"`{message}`", trouble.cause.replace("`", "'"), trouble.source)
+        parts.append("| " + " | ".join(cell.replace("|", "\\|").replace("<", "&lt;") for cell in cells) + " |")
+    return "\n".join([*parts, ""])
 
 
 def detectors() -> str:

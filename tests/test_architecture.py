@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 TIERS = (
     ("core",),
-    ("runs", "configs"),
+    ("runs", "configs", "troubles"),
     ("formats",),
     ("trainers",),
     ("detectors",),

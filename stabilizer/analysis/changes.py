@@ -23,13 +23,14 @@ MOST_POINTS = 600
 WINDOW = 10
 """The running median covers a tenth of the rows."""
 FEW, FEW_TIMES, FEW_SHARE = 8, 2.0, 0.2
-"""Below this many rows the noise cannot be told: a move counts if it is by this factor, or by this much of a share."""
+"""Below this many rows the noise cannot be estimated: a move counts if it is by this factor, or by this much of a
+share."""
 MEDIAN = 1.25
 """Standard error of a median over that of a mean, for normal noise."""
 MOST_CORRELATED = 0.9
 BEYOND_NOISE = 7.0
-"""A move counts from this many standard errors on: 0.5 % of series of pure noise show one, at 20 to 500 rows, correlated
-or not (`tests/analysis/test_changes.py`)."""
+"""A move counts from this many standard errors on: 0.5 % of series of pure noise show one, with 20 to 500 rows,
+correlated or not (`tests/analysis/test_changes.py`)."""
 MATERIAL = 0.2
 """Least relative size of a move."""
 MATERIAL_SHARE = 0.03

@@ -18,7 +18,7 @@ from stabilizer.commands import pasted
 from stabilizer.commands.progress import progress
 from stabilizer.commands.sources import add_source_arguments, mapping
 from stabilizer.output.terminal import console, show
-from stabilizer.runs.loaded import NoMetrics
+from stabilizer.runs.loaded import LoadedRun, NoMetrics
 from stabilizer.trainers.reading import load
 
 PASTED = Path("-")
@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     """Analyse every path and print the results."""
     wanted = mapping(args.map)
     if args.path == [PASTED]:
-        return pasted.answer(args, lambda path: _answer(path, args, wanted))
+        return pasted.answer(args, lambda path: _answer(path, args, wanted), lambda run: _answer_run(run, args))
     if len(args.path) == 1:
         return _answer(args.path[0], args, wanted)
     answers: list[Analysis | dict[str, Any]] = []
@@ -71,6 +71,12 @@ def run(args: argparse.Namespace) -> int:
 
 def _answer(path: Path, args: argparse.Namespace, wanted: dict[str, str]) -> int:
     analysis = _analysis(path, args, wanted)
+    _show([analysis], args)
+    return exit_code(analysis, args.fail_on)
+
+
+def _answer_run(run: LoadedRun, args: argparse.Namespace) -> int:
+    analysis = analyse(pasted.renamed(run))
     _show([analysis], args)
     return exit_code(analysis, args.fail_on)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import tempfile
 from collections.abc import Callable
@@ -10,16 +11,25 @@ from dataclasses import replace
 from pathlib import Path
 
 from stabilizer.configs.config import ConfigError
+from stabilizer.core.records import Event
+from stabilizer.formats.console import lines
+from stabilizer.formats.rows import assemble
 from stabilizer.preflight.check import Options, as_json, exit_code, preflight
-from stabilizer.runs.loaded import PASTED, LoadedRun
+from stabilizer.runs.loaded import PASTED, LoadedRun, NoMetrics
 from stabilizer.runs.reader import RunError
+from stabilizer.troubles.linux import ENDS_SILENTLY
 
 MOST = 16 * 2**20
 """Bytes that are read from the beginning. A longer text is a file, and `diagnose FILE` reads it whole."""
 NAME = "pasted"
+LEAST_LOG_LINES = 2
+"""Lines that look printed by a program, from which a text counts as a log."""
+_OF_A_LOG = re.compile(
+    r"\d\d:\d\d:\d\d|\b(?:INFO|DEBUG|WARNING)\b|\[rank ?\d|\d{1,3}%\||\bit/s|s/it\]|^\[?\d{4}-\d\d-\d\d|pid=\d"
+)
 
 
-def answer(args: argparse.Namespace, diagnose: Callable[[Path], int]) -> int:
+def answer(args: argparse.Namespace, diagnose: Callable[[Path], int], diagnose_run: Callable[[LoadedRun], int]) -> int:
     """Diagnose the text, or check it as a configuration if there is nothing else in it."""
     data = sys.stdin.buffer.read(MOST + 1)
     if not data.strip():
@@ -35,6 +45,8 @@ def answer(args: argparse.Namespace, diagnose: Callable[[Path], int]) -> int:
         except RunError as error:
             if (code := _as_configuration(path, args)) is not None:
                 return code
+            if silent := _ends_silently(path):
+                return diagnose_run(silent)
             raise RunError(_nothing_in(data, error, path)) from None
 
 
@@ -57,6 +69,20 @@ def _as_configuration(path: Path, args: argparse.Namespace) -> int | None:
         return None
     print_result(result, as_json(result) if args.json else None)
     return exit_code(result.verdict, args.fail_on)
+
+
+def _ends_silently(path: Path) -> LoadedRun | None:
+    """The run of a log that holds neither metrics nor an error; None for a text that is no log."""
+    texts = [line.text.strip() for line in lines(path) if line.text.strip()]
+    if sum(bool(_OF_A_LOG.search(text)) for text in texts) < LEAST_LOG_LINES:
+        return None
+    last = next(text for text in reversed(texts) if _OF_A_LOG.search(text))[:200]
+    data = {"trouble": ENDS_SILENTLY, "values": {"last": last}, "line": len(texts), "message": last}
+    event = Event(step=0, kind="note", text=last, data=data)
+    try:
+        return assemble(NAME, format="console", trainer="unknown", files=[path], rows=[event], about={})
+    except NoMetrics as told:
+        return told.run
 
 
 def _nothing_in(data: bytes, error: RunError, path: Path) -> str:

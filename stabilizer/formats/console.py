@@ -194,7 +194,7 @@ _LIBRARY = re.compile(r"site-packages|dist-packages|[/\\]lib[/\\]python3|<frozen
 """Paths of installed code: a frame elsewhere is the user's own."""
 _MOST_FRAMES = 200
 _LAST_FRAMES = 8
-"""Innermost frames by which a known trouble may be told."""
+"""Innermost frames that a known trouble may name."""
 _MOST_OF_ONE = 3
 """How often one known trouble is kept as an event of its own."""
 _SUSPICIOUS = re.compile(
@@ -209,6 +209,14 @@ KIND_OF_TROUBLE = {
 """The kind of failure of a known trouble."""
 _MOST = 10_000
 """Most failures that are examined; later ones are hardly of another kind."""
+
+
+def _frame_in(text: str) -> tuple[str, str, str] | None:
+    """File, line and function of a frame of a traceback."""
+    if match := _FRAME.match(text) or _CELL_FRAME.match(text):
+        return match[1], match[2], match[3] or ""
+    match = _OLD_CELL_FRAME.match(text)
+    return (match[1], "", match[2]) if match else None
 
 
 class Failures:
@@ -241,26 +249,25 @@ class Failures:
         trouble = troubles.in_line(text, tuple(self._frames[-_LAST_FRAMES:]))
         if self._inside:
             self._trouble = troubles.best([found for found in (self._trouble, trouble) if found])
-            if match := _FRAME.match(text) or _CELL_FRAME.match(text):
-                self._frame(match[1], match[2], match[3] or "")
+            if self._in_traceback(line):
                 return None
-            if match := _OLD_CELL_FRAME.match(text):
-                self._frame(match[1], "", match[2])
-                return None
-            if match := _EXCEPTION.match(text) or (_RAISED.match(text) if self._frames else None):
-                self._found = line.number, match[1] + (match[2] or "")
-                return None
-            if not text or text[0] in " \t[" or "Traceback" in text or text.startswith(("During ", "The above ")):
-                return None
-            if text.startswith("Set the environment variable HYDRA_FULL_ERROR"):
-                return self.close()
-            ended = self.close() if self._found else None
-            if ended:
+            if self._found and (ended := self.close()):
                 return ended
         event = self._outside(line)
         if trouble is None or self._talk or (self._inside and event is None):
             return event
         return self._known(event, trouble, line)
+
+    def _in_traceback(self, line: Line) -> bool:
+        """Take a line of the open traceback; False for one that does not belong to it."""
+        text = line.text
+        if frame := _frame_in(text):
+            self._frame(*frame)
+            return True
+        if match := _EXCEPTION.match(text) or (_RAISED.match(text) if self._frames else None):
+            self._found = line.number, match[1] + (match[2] or "")
+            return True
+        return not text or text[0] in " \t[" or "Traceback" in text or text.startswith(("During ", "The above "))
 
     def _known(self, event: Event | None, trouble: Found, line: Line) -> Event | None:
         """The event of a line in which a known trouble shows, outside a traceback."""
@@ -283,8 +290,7 @@ class Failures:
         if not _SUSPICIOUS.search(text):
             return None
         if "Traceback (most recent call last)" in text:
-            self._inside, self._raised, self._trouble = True, "", None
-            self._frames, self._user_frame = [], ""
+            self._begin()
         elif self._talk or _MARKED.match(text):
             return None
         elif _NOT_FINITE.search(text):
@@ -293,9 +299,14 @@ class Failures:
                 return self._event(line.number, text[-200:], "non-finite-gradient")
         elif match := _EXCEPTION.match(text) or _LOGGED.match(text):
             return self._event(line.number, match[1] + match[2])
-        elif KINDS["oom"].search(text) or KINDS["worker-death"].search(text):
+        elif any(KINDS[kind].search(text) for kind in ("oom", "worker-death")):
             return self._event(line.number, text)
         return None
+
+    def _begin(self) -> None:
+        """A traceback begins."""
+        self._inside, self._raised, self._trouble = True, "", None
+        self._frames, self._user_frame = [], ""
 
     def pending(self) -> list[Event]:
         """The failure that is still open when a row of metrics follows or the log ends."""

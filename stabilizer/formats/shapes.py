@@ -1,6 +1,6 @@
 """Names and numbers as anybody's program prints them, recognised by their shape.
 
-Read are lines such as `step 12 | loss 0.3 | reward 0.5`, `[12/500] loss=0.3, kl: 0.01`, `'loss': 0.0, 'reward': 0.5`
+It reads lines such as `step 12 | loss 0.3 | reward 0.5`, `[12/500] loss=0.3, kl: 0.01`, `'loss': 0.0, 'reward': 0.5`
 without braces, one `name: value` per line, and tables: Markdown, boxes of two columns (stable-baselines3), columns
 separated by blanks or tabs, and HTML as a notebook keeps it. A row ends where a name comes again.
 
@@ -10,6 +10,7 @@ A text with numbers in it is not a log of metrics: a row counts only if it has a
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,10 +37,14 @@ SETTING = re.compile(
     re.I,
 )
 """Words in the name of a setting. They count only where each name stands on a line of its own."""
+LONGEST_HEAD = 2_000_000
+"""Bytes of a text that are looked at to recognise it."""
 HEAD_LINES = 5_000
 """Lines in which the first row must appear for a text to be recognised."""
 MAX_CELLS = 400
 """Cells of a line that are read."""
+LONGEST_NAME = 80
+"""Characters of a column's name."""
 MAX_CHARACTERS = 20_000
 """Characters of a line that are read; a line of metrics has some thousands."""
 
@@ -59,7 +64,9 @@ _COVERED = 0.6
 
 def recognises(path: Path) -> bool:
     """By a row with a measured quantity near its start."""
-    start = head(path)[:2_000_000]
+    start = head(path)[:LONGEST_HEAD]
+    if start and path.open("rb").read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+        return False  # the message about it says how to convert it
     if not start or b"\0" in start[:4096] or path.suffix.lower() in SOURCES | DOCUMENTS - {".html", ".htm", ".md"}:
         return False
     reading = _Reading()
@@ -114,11 +121,11 @@ class _Reading:
         if not found:
             self.note(self.failures.see(line))
             return
-        if found.keys() & self._open.keys() or (len(found) > 1 and self._open and not self._alone):
+        again = found.keys() & self._open.keys()
+        if again or (len(found) > 1 and not self._alone):
             self.flush()
-        if len(found) > 1:
-            if self._alone and set(self._open) - set(map(str.lower, self._open)) & set(STEP_KEYS):
-                self._open = {name: value for name, value in self._open.items() if name.lower() in STEP_KEYS}
+        if len(found) > 1 and self._alone:  # a line of many names ends what stood alone, but for its step
+            self._open = {name: value for name, value in self._open.items() if name.lower() in STEP_KEYS}
             self._alone = False
         self._open |= found
 
@@ -153,43 +160,46 @@ class _Reading:
     def _table(self, text: str) -> bool:
         """Take a line of a table."""
         stripped = text.strip()
-        if not stripped:
-            return False
         if _RULE.match(stripped):
             return len(stripped) > 2
-        if stripped[0] in "|│" and stripped[-1] in "|│":
+        if stripped[:1] in ("|", "│") and stripped[-1:] in ("|", "│"):
             cells = [cell.strip().strip("`*") for cell in re.split(r"[|│]", stripped[1:-1])][:MAX_CELLS]
-            if len(cells) == 2 and number(cells[1]) is not None:
-                name = cells[0]
-                if name in self._open:
-                    self.flush()
-                self._open[name], self._alone = cells[1], False
-                return True
-            return self._row(cells)
-        for cells in (_GAP.split(stripped), stripped.split()):
-            if 2 <= len(cells) <= MAX_CELLS and self._row(cells):
-                return True
-        return False
+            return self._box(*cells) if len(cells) == 2 else self._row(cells)
+        return any(
+            self._row(cells) for cells in (_GAP.split(stripped), stripped.split()) if 2 <= len(cells) <= MAX_CELLS
+        )
+
+    def _box(self, name: str, value: str) -> bool:
+        """A row of a table with a name and a number."""
+        if number(value) is None:
+            return self._row([name, value])
+        if name in self._open:
+            self.flush()
+        self._open[name], self._alone = value, False
+        return True
 
     def _row(self, cells: list[str]) -> bool:
+        """Take a row of a table whose head is known, or remember a head; a head may be a sentence, so it is not"
+        " taken."""
         values = [_value(cell) for cell in cells]
-        if self._header and len(values) == len(self._header) and _mostly(values):
+        if len(values) == len(self._header) and _mostly(values):
             self.flush()
-            self._open = {
-                name: value for name, value in zip(self._header, values, strict=True) if name and value is not None
-            }
+            row = zip(self._header, values, strict=True)
+            self._open = {name: value for name, value in row if name and value is not None}
             self._alone = False
             return True
-        if any(value is not None for value in values) or not any(map(_names_a_quantity, cells)):
-            return False
-        if len(cells) > len({*cells}) or any(len(cell) > 80 or "=" in cell or ":" in cell for cell in cells):
-            return False
-        self._header = cells
-        return False  # it may be a sentence: whoever looks for failures sees it too
+        if _is_head(cells, values):
+            self._header = cells
+        return False
 
 
-def _names_a_quantity(cell: str) -> bool:
-    return bool(MEASURED.search(cell)) or cell.strip().lower() in STEP_KEYS
+def _is_head(cells: list[str], values: list[float | None]) -> bool:
+    """Whether cells can be the names of columns: words without repetition, a quantity among them."""
+    if any(value is not None for value in values) or len(cells) > len({*cells}):
+        return False
+    if any(len(cell) > LONGEST_NAME or "=" in cell or ":" in cell for cell in cells):
+        return False
+    return any(MEASURED.search(cell) or cell.strip().lower() in STEP_KEYS for cell in cells)
 
 
 def _value(cell: str) -> float | None:

@@ -4,7 +4,23 @@ from __future__ import annotations
 
 from stabilizer.troubles.trouble import Trouble
 
+ENDS_SILENTLY = "log/ends-without-error"
+"""The id of the trouble of a log that only stops."""
+
 TROUBLES = (
+    Trouble(
+        id=ENDS_SILENTLY,
+        shows=("the log ends without an error, with the line: {last:t}$",),
+        cause="the log holds no metrics and no error; its last line is: {last}. If the process still lives, it waits in what "
+        "follows that line: loading or compiling, the first generation, a server that does not answer, or a collective in "
+        "which one rank is missing",
+        fix="see where each rank is: py-spy dump --pid PID (or kill -ABRT with PYTHONFAULTHANDLER=1). Ranks in a collective "
+        "(all_gather, barrier, broadcast) wait for the one that is elsewhere; a rank in requests or vllm_client waits for the "
+        "server: look into its log. nvidia-smi at 100 % on all GPUs and no progress is a collective; at 0 % it is data, a "
+        "reward function or the server. If the process is gone, `dmesg -T | grep -i kill` tells why",
+        source="marin-community/marin#8870", severity="warn", certainty="possible", kind="infrastructure",
+        example="the log ends without an error, with the line: INFO 07-21 13:02:44 Waiting for workers$",
+    ),
     Trouble(
         id="linux/oom-kill",
         shows=(

@@ -154,13 +154,12 @@ TROUBLES = (
     ),
     Trouble(
         id="ms-swift/generations-batch",
-        shows=("global_batch_size...must be divisible by num_generations", "evenly divisible by the number of generations per prompt"),
+        shows=("global_batch_size...must be divisible by num_generations",),
         cause="the completions of a step can't be divided into whole groups of num_generations",
         fix="make per_device_train_batch_size x processes x gradient_accumulation_steps a multiple of num_generations; "
         "`stabilizer plan --trainer ms-swift` lists the valid ones",
         source="modelscope/ms-swift: GRPO", certainty="certain", kind="config-error",
-        example="ValueError: The global train batch size (6 x 1) must be evenly divisible by the number of generations per "
-        "prompt (4).",
+        example="ValueError: global_batch_size (6) must be divisible by num_generations (4).",
     ),
     Trouble(
         id="llama-factory/template-unknown",

@@ -75,7 +75,7 @@ TROUBLES = (
         shows=("Failed to connect to GCS", "Failed to get cluster ID from GCS server",
                "The node with node id: {node:w}...has been marked dead because the detector has missed too many heartbeats"),
         cause="the head node of the Ray cluster can't be reached: it ended, is overloaded, or the address is an old one",
-        fix="ray stop on all nodes, start the head anew, unset RAY_ADDRESS, and look into "
+        fix="ray stop on all nodes, start the head again, unset RAY_ADDRESS, and look into "
         "/tmp/ray/session_latest/logs/gcs_server.out",
         source="ray-project/ray: fault tolerance", kind="infrastructure",
         example="[2025-03-02 10:00:12,123 E 3141 3141] gcs_client.cc:184: Failed to connect to GCS at address 10.0.0.1:6379",

@@ -437,7 +437,7 @@ TROUBLES = (
         shows=("Trying to backward through the graph a second time",),
         cause="the same graph was used for two backward passes: a loss kept from the step before, or values that were not "
         "detached",
-        fix="detach what is kept between updates (.detach()), and compute the loss anew for every update",
+        fix="detach what is kept between updates (.detach()), and compute the loss again for every update",
         source="pytorch/pytorch: autograd", certainty="certain",
         example="RuntimeError: Trying to backward through the graph a second time",
     ),

@@ -16,7 +16,7 @@ Kind = Literal["program-error", "config-error", "out-of-memory", "infrastructure
 _FIELD = re.compile(r"\{(\w+)(?::([wt]))?\}|(\.\.\.)")
 _FORMS = {None: r"[\d,]{1,24}(?:\.\d{1,12})?", "w": r"[^\s'\"`,;()\[\]]{1,200}", "t": r".{1,200}?"}
 _SKIPPED = r".{0,300}?"
-"""What `...` stands for in a template."""
+"""The text that `...` matches in a template."""
 WORD = re.compile(r"[A-Za-z_]{3,}")
 """What a line is looked up by."""
 CERTAINTY = {"certain": 0.95, "likely": 0.8, "possible": 0.5}

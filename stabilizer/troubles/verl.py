@@ -179,15 +179,6 @@ TROUBLES = (
         example="AssertionError: use_remove_padding=True requires flash_attention_2",
     ),
     Trouble(
-        id="verl/nan-in-rollout-correction",
-        shows=("actor/grad_norm is not finite", "grad_norm is not finite"),
-        cause="the gradient held NaN or Inf, and veRL skipped the update",
-        fix="look at entropy, ratio and response length just before; if it repeats, return to a checkpoint before and lower "
-        "the learning rate, and check log-probabilities of the engine (rollout correction)",
-        source="verl-project/verl#747", severity="warn", certainty="likely",
-        example="WARN: rank 3 grad_norm is not finite: nan",
-    ),
-    Trouble(
         id="verl/checkpoint-world-size",
         shows=("model_world_size_{n}_rank_{rank}.pt",),
         frames=("fsdp_checkpoint_manager", "load_checkpoint"),

@@ -31,7 +31,7 @@ ROWS = {
 FILES = {
     "empty": b"", "blank": b" \n\n", "a brace": b"{", "binary": bytes(range(256)) * 20, "zeros": b"\0" * 5000,
     "nested": b'{"log_history":' + b"[" * 100_000, "list": b"[1, 2]", "null": b"null",
-    "text": b"step 1 loss 0.3\n", "two objects": GOOD.encode() * 2,
+    "text": b"a note about step 1\n", "two objects": GOOD.encode() * 2,
     "not utf-8": GOOD.replace("reward", "\xe9").encode("latin-1"),
     "closed nesting": b'{"log_history": [' + b"[" * 50_000 + b"]" * 50_000 + b"]}",
     "long integer": b'{"log_history": [{"step": 1' + b"0" * 9000 + b', "reward": 1}]}',

@@ -56,7 +56,9 @@ class ConfigError(Detector):
             return None
         instead, found = accepted(end.message), trouble_of(end.event)
         what, how = "the trainer checks its settings and stops when they are not valid together", instead.how
-        if found and not instead.settings:
+        if instead.settings:  # the trainer's own check finds the values that do
+            found = None
+        if found:
             what, how = found.trouble.explained(found.values)
         where = f" ({end.where})" if end.where else ""
         return self.finding(

@@ -1,4 +1,4 @@
-"""First rows: what the first rows of a log prove already, before any trend can be told."""
+"""First rows: what the first rows of a log prove already, before there is a trend."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class FirstRows(Detector):
         A sparse reward that nobody earns in the first rows and somebody does later: the fact is still true of the rows.
 
     Remedies
-        The one that the finding names.
+        The change that the finding names, as `longer-answers` or `easier-prompts`; after a KL of 5 nats, `roll-back`.
 
     References
         huggingface/trl and verl-project/verl threads in which the first rows held the answer.
@@ -92,12 +92,10 @@ def _all(view: RunView, name: str, least: int = 1) -> np.ndarray | None:
 
 def all_cut(view: RunView) -> Fact | None:
     """Every answer ends at the length limit."""
-    cut, length = _all(view, "rollout/truncated_frac"), _all(view, "rollout/length_mean")
-    low, high = _all(view, "rollout/length_min"), _all(view, "rollout/length_max")
-    piled = low is not None and high is not None and len(low) > 1 and len(set(high)) == 1 and bool((low == high).all())
-    if not piled and (cut is None or cut.min() < NEARLY_ALL):
+    cut, high = _all(view, "rollout/truncated_frac"), _all(view, "rollout/length_max")
+    if not (_piled_up(view) or (cut is not None and cut.min() >= NEARLY_ALL)):
         return None
-    limit = high if high is not None else length
+    limit = high if high is not None else _all(view, "rollout/length_mean")
     at = f" at {limit[-1]:,.0f} tokens" if limit is not None else ""
     trainer = find(str(view.about("trainer", "")))
     key = next(iter(trainer.keys_of("max_completion")), "") if trainer else ""
@@ -109,6 +107,12 @@ def all_cut(view: RunView) -> Fact | None:
     )  # fmt: skip
 
 
+def _piled_up(view: RunView) -> bool:
+    """Whether all answers of all rows have one length, so that a limit cut them."""
+    low, high = _all(view, "rollout/length_min", 2), _all(view, "rollout/length_max", 2)
+    return low is not None and high is not None and len({*low, *high}) == 1
+
+
 def same_rewards(view: RunView) -> Fact | None:
     """All answers of a group earn the same."""
     share, spread = _all(view, "reward/zero_std_frac"), _all(view, "reward/std_group")
@@ -116,7 +120,7 @@ def same_rewards(view: RunView) -> Fact | None:
         return None
     mean = _all(view, "reward/mean")
     if mean is not None and len(mean) > 1 and not mean.any():
-        return None  # told by `nothing_earned`
+        return None  # `nothing_earned` says so
     return Fact(
         "same-rewards", "warn", "the answers of every group earn the same, so no advantage and no gradient is left",
         "dead-groups",

@@ -74,8 +74,8 @@ class KnownTrouble(Detector):
 
 
 def _severity(found: Found) -> Severity:
-    """A trouble that would end a run did not end this one."""
-    return "warn" if found.trouble.severity == "critical" else found.trouble.severity
+    """A trouble that ends a run did not end this one."""
+    return "info" if found.trouble.severity == "critical" else found.trouble.severity
 
 
 def _message(event: Event) -> str:

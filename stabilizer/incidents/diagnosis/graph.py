@@ -18,7 +18,7 @@ STAGES = ("integrity", "source", "update", "behaviour", "reward", "outcome")
 _FINDINGS = {
     "integrity": (
         "numerics/non-finite", "reward/outage", "system/invariant", "system/crashed", "system/config-error",
-        "system/resume-mismatch",
+        "system/resume-mismatch", "system/first-rows", "system/known-trouble",
     ),
     "source": (
         "policy/mismatch", "policy/stale-rollouts", "policy/router-shift", "policy/kl-estimator",

@@ -15,6 +15,7 @@ from stabilizer.incidents.diagnosis.rules.base import (
     TURNED,
     UNLIKELY,
     WEAK,
+    Rule,
     Table,
     Verdict,
 )
@@ -235,28 +236,46 @@ def _since(case: Case, name: str, step: int) -> Shift | None:
 
 def crash(case: Case) -> Verdict:
     """The process or a worker died, or the machine is slower than it was."""
-    found = case.find("system/crashed", "system/stalled", "system/slowdown")
-    if found is None or _stopped_by(found) in ("out-of-memory", "program-error"):
+    found = case.find("system/crashed", "system/stalled", "system/slowdown", "system/known-trouble")
+    if found is None or _stopped_by(found) in ("out-of-memory", "program-error", "config-error"):
         return NO
     return (FITS if found.id == "system/slowdown" else 0.8), [found.summary]
 
 
 def program(case: Case) -> Verdict:
     """The program stopped with an exception of its own."""
-    found = case.find("system/crashed")
+    found = case.find("system/crashed", "system/known-trouble")
     return (PROOF, [found.summary]) if found is not None and _stopped_by(found) == "program-error" else NO
 
 
 def memory(case: Case) -> Verdict:
     """Memory ran out, according to the error in the log."""
-    found = case.find("system/crashed")
+    found = case.find("system/crashed", "system/known-trouble")
     return (PROOF, [found.summary]) if found is not None and _stopped_by(found) == "out-of-memory" else NO
 
 
 def config_error(case: Case) -> Verdict:
     """The trainer rejected its configuration."""
     found = case.find("system/config-error")
+    if found is None and (other := case.find("system/crashed", "system/known-trouble")):
+        found = other if _stopped_by(other) == "config-error" else None
     return (PROOF, [found.summary]) if found is not None else NO
+
+
+PROVEN = (
+    "capped-length", "dead-groups", "prompts-too-hard", "still-warming-up", "lr-too-high", "exploration-exhausted",
+)  # fmt: skip
+"""Causes that the first rows of a log can prove."""
+
+
+def proven(cause: str) -> Rule:
+    """What the first rows of a log prove already."""
+
+    def rule(case: Case) -> Verdict:
+        found = case.find("system/first-rows")
+        return (PROOF, [found.summary]) if found is not None and _stopped_by(found) == cause else NO
+
+    return rule
 
 
 def _stopped_by(found: Finding) -> str:
@@ -307,6 +326,7 @@ def _grows(case: Case, name: str) -> bool:
 
 
 RULES: Table = (
+    *((cause, proven(cause)) for cause in PROVEN),
     ("config-error", config_error),
     ("out-of-memory", memory),
     ("infrastructure", crash),
