@@ -20,12 +20,16 @@ from stabilizer.core.version import __version__
 if TYPE_CHECKING:
     from stabilizer.analysis.analyse import Analysis
     from stabilizer.compare import Comparison
+    from stabilizer.guests.own_loop import GuestRun
     from stabilizer.live.session import Session
     from stabilizer.preflight.check import Preflight
     from stabilizer.runs.loaded import LoadedRun
     from stabilizer.training.config import load_config
 
-__all__ = ["Session", "__version__", "check_config", "compare_runs", "diagnose", "load", "load_config", "report"]
+__all__ = [
+    "Session", "__version__", "attach", "check_config", "compare_runs", "diagnose", "init", "load", "load_config",
+    "report",
+]  # fmt: skip
 
 _FROM_TRAINING = {"Session": "stabilizer.live.session", "load_config": "stabilizer.training.config"}
 """Names that need torch, and the module each comes from."""
@@ -78,6 +82,23 @@ def report(run: str | PathLike[str] | LoadedRun, out: str | PathLike[str]) -> Pa
     from stabilizer.output.report import write
 
     return write(diagnose(run), Path(out))
+
+
+def init(name: str = "run", **options: Any) -> GuestRun:
+    """Begin to monitor a training loop of your own: then `run.log(metrics, step)` once a step.
+
+    Options: runs (folder), config, remedy ("off" or "suggest"), steps, names (the loop's name -> ours).
+    """
+    from stabilizer.guests.own_loop import GuestRun
+
+    return GuestRun(name, **options)
+
+
+def attach(trainer: Any, **options: Any) -> GuestRun:
+    """Monitor a trainer of TRL; call it before `trainer.train()`. Options: runs (folder), remedy, name."""
+    from stabilizer.guests.attach import attach
+
+    return attach(trainer, **options)
 
 
 def __getattr__(name: str) -> Any:

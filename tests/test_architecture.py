@@ -19,6 +19,7 @@ TIERS = (
     ("figures",),
     ("output",),
     ("live",),
+    ("guests",),
     ("dashboards",),
     ("commands",),
 )

@@ -1,0 +1,252 @@
+"""Monitor TRL's GRPOTrainer, RLOOTrainer and their heirs: `attach(trainer)` before `trainer.train()`.
+
+Every optimizer step becomes a row, whatever `logging_steps` is, with the gradient norm before clipping and losses that
+are not finite. Completions with their rewards are kept. Knobs that can be changed safely between two steps are offered
+to `stabilizer fix`; what was found is printed in one line. Nothing is imported before `attach` is called, and every
+hook catches what fails in it.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import platform
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from stabilizer.core.records import Sample
+from stabilizer.guests.own_loop import Decision, GuestRun
+
+SAMPLES_EVERY, SAMPLES = 10, 32
+"""Steps between kept completions, and how many of a step."""
+LONGEST_VALUE = 500
+"""Characters of a setting that are kept."""
+NAMES = {
+    "loss": "policy/loss", "grad_norm": "optim/grad_norm", "learning_rate": "optim/lr", "reward": "reward/mean",
+    "reward_std": "reward/std", "frac_reward_zero_std": "reward/zero_std_frac", "kl": "policy/kl_ref",
+    "entropy": "policy/entropy", "clip_ratio/region_mean": "policy/clip_frac",
+    "clip_ratio/low_mean": "policy/clip_frac_low", "clip_ratio/high_mean": "policy/clip_frac_high",
+    "completions/mean_length": "rollout/length_mean", "completions/max_length": "rollout/length_max",
+    "completions/min_length": "rollout/length_min", "completions/clipped_ratio": "rollout/truncated_frac",
+    "num_tokens": "tokens/total", "step_time": "time/step_s",
+}  # fmt: skip
+"""TRL's names of our metrics, as its log has them."""
+
+
+def attach(trainer: Any, *, runs: str | Path = "runs", remedy: str = "suggest", name: str = "") -> GuestRun:
+    """Monitor a trainer. Returns the run; `run.path` is its folder for `stabilizer dashboard` and `fix`.
+
+    With several processes only the main one writes, and no knob is offered: a change has to reach all of them.
+    """
+    args = trainer.args
+    steps = args.max_steps if getattr(args, "max_steps", -1) > 0 else None
+    run = GuestRun(
+        name or type(trainer).__name__, runs=runs, config=_settings(args), remedy=remedy, steps=steps, trainer="trl",
+        names=NAMES, versions=_versions(),
+    )  # fmt: skip
+    guest = _Guest(trainer, run)
+    alone = getattr(args, "world_size", 1) == 1
+    found = guest.offer_knobs() if alone else []
+    trainer.add_callback(guest.callback())
+    guest.wrap("_get_grad_norm", guest.saw_norm)
+    guest.wrap("training_step", guest.saw_loss)
+    why = "" if alone else " (several processes: watching only)"
+    print(f"stabilizer: watching {type(trainer).__name__} in {run.path}; knobs: {', '.join(found) or 'none'}{why}")
+    return run
+
+
+class _Guest:
+    """The hooks in one trainer."""
+
+    def __init__(self, trainer: Any, run: GuestRun):
+        self._trainer = trainer
+        self._run = run
+        self._seen: dict[str, int] = {}
+        """How many values of each list of TRL's metrics were taken."""
+        self._norms: list[float] = []
+        self._losses: list[float] = []
+
+    # --- what the trainer computes ----------------------------------------------------------------------------------
+
+    def wrap(self, method: str, saw: Callable[[Any], None]) -> None:
+        """Have `saw` see what a method returns; the trainer gets it unchanged."""
+        plain = getattr(self._trainer, method, None)
+        if plain is None:
+            return
+
+        @functools.wraps(plain)
+        def seen(*args: Any, **named: Any) -> Any:
+            result = plain(*args, **named)
+            self._guard(saw, result)
+            return result
+
+        setattr(self._trainer, method, seen)
+
+    def saw_norm(self, norm: Any) -> None:
+        """The global norm before clipping."""
+        self._norms.append(float(norm))
+
+    def saw_loss(self, loss: Any) -> None:
+        """The loss of one micro-batch, already divided by the number of them."""
+        self._losses.append(float(loss.detach().mean()))
+
+    def row(self) -> dict[str, float]:
+        """All that is new since the last step."""
+        found: dict[str, float] = {}
+        for name, values in dict(getattr(self._trainer, "_metrics", {}).get("train", {})).items():
+            fresh = list(values)[self._seen.get(name, 0) :] if len(values) >= self._seen.get(name, 0) else list(values)
+            self._seen[name] = len(values)
+            numbers = [float(value) for value in fresh if isinstance(value, (int, float))]
+            if numbers:
+                found[name] = numbers[-1] if name == "num_tokens" else sum(numbers) / len(numbers)
+        if self._losses:
+            found["loss"] = sum(self._losses)
+        if self._norms:
+            found["grad_norm"] = self._norms[-1]
+        self._losses, self._norms = [], []
+        if rates := self._rates():
+            found["learning_rate"] = rates[0]
+        return found | self._memory()
+
+    def samples(self, step: int) -> list[Sample]:
+        """The newest completions with the rewards of each function."""
+        logs = getattr(self._trainer, "_logs", None) or {}
+        if step % SAMPLES_EVERY or not logs.get("completion"):
+            return []
+        prompts, texts = list(logs["prompt"])[-SAMPLES:], list(logs["completion"])[-SAMPLES:]
+        rewards = {name: list(values)[-len(texts) :] for name, values in dict(logs.get("rewards", {})).items()}
+        advantages = list(logs.get("advantages", []))[-len(texts) :] or [0.0] * len(texts)
+        size = max(1, int(getattr(self._trainer, "num_generations", 1)))
+        kept = []
+        for row, (prompt, text) in enumerate(zip(prompts, texts, strict=False)):
+            parts = {name: float(values[row]) for name, values in rewards.items() if _is_number(values, row)}
+            total = sum(value for value in parts.values() if not math.isnan(value))
+            kept.append(Sample(step, row // size, _text(prompt), _text(text), total, float(advantages[row]), parts))
+        return kept
+
+    def _rates(self) -> list[float]:
+        optimizer = getattr(self._trainer, "optimizer", None)
+        return [float(group["lr"]) for group in optimizer.param_groups] if optimizer is not None else []
+
+    @staticmethod
+    def _memory() -> dict[str, float]:
+        import torch
+
+        if not torch.cuda.is_available():
+            return {}
+        return {"system/gpu_memory_peak_gb": torch.cuda.max_memory_allocated() / 1e9}
+
+    # --- what can be changed ----------------------------------------------------------------------------------------
+
+    def offer_knobs(self) -> list[str]:
+        """Make the trainer's knobs changeable; returns their names."""
+        trainer, args = self._trainer, self._trainer.args
+        offered: list[str] = []
+
+        def offer(name: str, get: Callable[[], float], set: Callable[[float], None], low: float | None = None) -> None:
+            try:
+                get()
+            except (AttributeError, TypeError, ValueError):
+                return
+            self._run.knob(name, get, set, low)
+            offered.append(name)
+
+        def attribute(name: str, owner: Any, key: str) -> None:
+            offer(name, lambda: float(getattr(owner, key)), lambda value: setattr(owner, key, value))
+
+        offer("lr", lambda: float(args.learning_rate), self._set_rate)
+        if getattr(trainer, "beta", 0.0) > 0 or getattr(trainer, "ref_model", None) is not None or _adapted(trainer):
+            attribute("beta", trainer, "beta")  # without a reference beta could not leave 0
+        attribute("epsilon_low", trainer, "epsilon_low")
+        attribute("epsilon_high", trainer, "epsilon_high")
+        if not getattr(trainer, "is_deepspeed_enabled", False):  # DeepSpeed clips by its own configuration
+            attribute("max_grad_norm", args, "max_grad_norm")
+        return offered
+
+    def _set_rate(self, rate: float) -> None:
+        """A new peak rate, in the schedule and in the optimizer: a schedule alone acts two steps later."""
+        trainer = self._trainer
+        if trainer.optimizer is None:
+            trainer.args.learning_rate = rate
+            return
+        schedule = trainer.lr_scheduler
+        factor = rate / float(schedule.base_lrs[0])
+        schedule.base_lrs = [base * factor for base in schedule.base_lrs]
+        for group in trainer.optimizer.param_groups:
+            group["lr"] *= factor
+
+    # --- the trainer's own events -----------------------------------------------------------------------------------
+
+    def callback(self) -> Any:
+        """A callback of transformers; its class is made here because transformers is imported here."""
+        from transformers import TrainerCallback
+
+        guest = self
+
+        class Stabilizer(TrainerCallback):  # type: ignore[misc, unused-ignore]
+            """Writes a row after every optimizer step."""
+
+            def on_step_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+                guest._guard(guest.step_end, state, control)
+
+            def on_log(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+                guest._seen.clear()  # TRL begins new lists after each of its own logs
+
+            def on_train_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+                guest._guard(guest._run.finish)
+
+        return Stabilizer()
+
+    def step_end(self, state: Any, control: Any) -> None:
+        """Log the step, and stop or wait if somebody asked for it."""
+        if not getattr(state, "is_world_process_zero", True):
+            return
+        step = int(state.global_step)
+        decision: Decision = self._run.log(self.row(), step, samples=self.samples(step))
+        if decision.stop:
+            control.should_training_stop = True
+        if decision.paused:
+            self._run.wait()
+
+    def _guard(self, hook: Callable[..., None], *args: Any) -> None:
+        """Nothing that fails here reaches the trainer."""
+        try:
+            hook(*args)
+        except Exception as error:
+            self._run._complain(getattr(hook, "__name__", "hook"), error)
+
+
+def _settings(args: Any) -> dict[str, Any]:
+    """The trainer's settings that are plain values."""
+    values: Mapping[str, Any] = args.to_dict() if hasattr(args, "to_dict") else vars(args)
+    plain = {key: value for key, value in values.items() if isinstance(value, (str, int, float, bool, type(None)))}
+    return {key: value[:LONGEST_VALUE] if isinstance(value, str) else value for key, value in plain.items()}
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for package in ("trl", "transformers", "torch", "peft", "vllm", "accelerate"):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def _adapted(trainer: Any) -> bool:
+    return hasattr(getattr(trainer, "model", None), "peft_config")
+
+
+def _is_number(values: Sequence[Any], row: int) -> bool:
+    return row < len(values) and isinstance(values[row], (int, float))
+
+
+def _text(value: Any) -> str:
+    """A prompt or completion as text; of chat messages the contents."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, (list, tuple)):
+        return "\n".join(str(part.get("content", "")) if isinstance(part, Mapping) else str(part) for part in value)
+    return str(value)

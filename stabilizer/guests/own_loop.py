@@ -1,0 +1,293 @@
+"""Monitor any training loop: `run = init(...)`, then `run.log(metrics, step)` once a step.
+
+    run = stabilizer.init("my-run", config={"lr": 1e-6})
+    run.knob("lr", get=lambda: group["lr"], set=lambda value: group.update(lr=value))
+    for step in range(1, 1001):
+        ...
+        if run.log({"reward": 0.4, "kl": 0.01, "grad_norm": 0.5}, step).stop:
+            break
+    run.finish()
+
+A row is queued and returns at once; a thread writes it and asks the detectors. Rows of the last milliseconds are lost
+if the process is killed. Knobs are changed inside `log`, in the caller's thread. Nothing raises into the loop: failures
+are written into the run.
+"""
+
+from __future__ import annotations
+
+import atexit
+import queue
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+from stabilizer.control.engine import RemedyEngine
+from stabilizer.core.knobs import KNOBS
+from stabilizer.core.metrics import VOCABULARY
+from stabilizer.core.records import Finding, RunState, Sample
+from stabilizer.formats.rows import definition, number
+from stabilizer.guests.host import GuestHost
+from stabilizer.guests.knobs import RATE, LoopControls, LoopKnob, our_name
+from stabilizer.live.monitor import Monitor
+from stabilizer.live.requests import Requests
+from stabilizer.runs.identity import new_run_id
+from stabilizer.runs.writer import RunWriter
+from stabilizer.trainers.other.guesses import guessed
+
+MODES = ("off", "suggest")
+"""What remedies may do in a foreign loop. Automatic fixes need states that can be restored, which a guest has not."""
+WAITING = 10_000
+"""Rows that may wait for the thread. Further ones are dropped and counted: a disk that hangs costs no memory."""
+IDLE_S = 1.0
+"""Seconds between heartbeats and looks for requests while no row arrives."""
+CLOSING_S = 30.0
+"""Longest wait at the end for rows that are still queued."""
+
+
+class Decision(NamedTuple):
+    """What the loop should know after a row; from the rows that the thread has judged so far."""
+
+    stop: bool = False
+    """Somebody asked the run to stop."""
+    paused: bool = False
+    """Somebody asked the run to wait: `run.wait()` returns when it may go on."""
+    changes: Mapping[str, tuple[float, float]] = {}  # noqa: RUF012 (never changed)
+    """Knobs that were changed in this call: name -> (before, after)."""
+    incidents: int = 0
+    """Open incidents of at least a warning."""
+    findings: Sequence[Finding] = ()
+    """Open findings, the gravest incident first."""
+
+
+class _Row(NamedTuple):
+    step: int
+    metrics: Mapping[str, float]
+    samples: Sequence[Sample] = ()
+
+
+class GuestRun:
+    """A run directory that a foreign loop writes, with detectors, proposals and requests."""
+
+    def __init__(
+        self, name: str = "run", *, runs: str | Path = "runs", config: Mapping[str, Any] | None = None,
+        remedy: str = "suggest", steps: int | None = None, trainer: str = "own loop",
+        names: Mapping[str, str] | None = None, versions: Mapping[str, str] | None = None,
+    ):  # fmt: skip
+        if remedy not in MODES:
+            raise ValueError(
+                f"remedy = {remedy!r}: inside another loop it is one of {', '.join(MODES)}; automatic fixes need"
+                " checkpoints of stabilizer's own trainer (stabilizer train --remedy auto-safe)"
+            )
+        self.path = Path(runs) / new_run_id(name)
+        writer = RunWriter.create(
+            self.path, config=dict(config or {}), task=name, trainer=trainer, steps=steps, versions=versions,
+            clock="optimizer_step", metrics={},
+        )  # fmt: skip
+        self._monitor = Monitor(writer)
+        self._controls = LoopControls(self.path)
+        self._host = GuestHost(self._monitor)
+        self._requests = Requests(self._host, self.path, self._controls)
+        self._engine = RemedyEngine(
+            "suggest" if remedy == "suggest" else "off", self._controls, self._monitor.watch, self._host
+        )
+        self._given = dict(names or {})
+        self._names: dict[str, str] = {}
+        self._knobs: dict[str, LoopKnob] = {}
+        self._rows: queue.Queue[_Row | None] = queue.Queue(WAITING)
+        self._dropped = 0
+        self._step = 0
+        self._findings: tuple[Finding, ...] = ()
+        self._troubled: set[str] = set()
+        self._closed = False
+        writer.status("running", 0, remedy=self._engine.mode)
+        self._thread = threading.Thread(target=self._work, name="stabilizer", daemon=True)
+        self._thread.start()
+        atexit.register(self.finish)
+
+    # --- the loop's side --------------------------------------------------------------------------------------------
+
+    def log(self, metrics: Mapping[str, Any], step: int | None = None, *, samples: Sequence[Sample] = ()) -> Decision:
+        """Log a row and apply what was asked of the run; numbers that are no numbers are left out."""
+        try:
+            self._step = self._step + 1 if step is None else int(step)
+            numbers = {str(key): found for key, value in metrics.items() if (found := _number(value)) is not None}
+            if not self._closed:
+                self._rows.put_nowait(_Row(self._step, numbers, samples))
+        except queue.Full:
+            self._dropped += 1
+        except Exception as error:  # a row of odd things
+            self._complain("log", error)
+        return Decision(
+            stop=bool(self._host.ended_by), paused=self._host.paused, changes=self._apply(),
+            incidents=len({f.incident for f in self._findings if f.severity != "info"}), findings=self._findings,
+        )  # fmt: skip
+
+    def knob(
+        self, name: str, get: Callable[[], float], set: Callable[[float], None], low: float | None = None,
+        high: float | None = None,
+    ) -> None:  # fmt: skip
+        """Make a knob changeable by `stabilizer fix RUN set name=value` and by proposals.
+
+        `lr` is changed by a factor between 1/64 and 4 of its value now. `low` and `high` narrow the bounds.
+        """
+        try:
+            ours, value = our_name(name), float(get())
+            base = value if ours == RATE else 1.0
+            start = 1.0 if ours == RATE else value
+            bounds = (KNOBS[ours].low * base if low is None else low, KNOBS[ours].high * base if high is None else high)
+            if not bounds[0] <= value <= bounds[1]:
+                raise ValueError(f"{name} = {value:g}: outside {bounds[0]:g} to {bounds[1]:g}")
+
+            def within(asked: float) -> None:
+                if not bounds[0] <= asked <= bounds[1]:
+                    raise ValueError(f"{name} = {asked:g}: outside {bounds[0]:g} to {bounds[1]:g}")
+                set(asked)
+
+            self._controls.add(ours, start)
+            self._knobs[ours] = LoopKnob(ours, get, within, base, start)
+        except Exception as error:
+            self._complain(f"knob {name}", error)
+
+    def wait(self) -> None:
+        """Return when nobody wants the run to pause any more."""
+        while self._host.paused and not self._closed:
+            time.sleep(IDLE_S / 5)
+
+    def event(self, text: str, kind: str = "note") -> None:
+        """Declare an event, such as another stage of the data (`data-stage`) or a changed schedule (`schedule`)."""
+        try:
+            self._monitor.declare(self._step, kind, text)
+        except Exception as error:
+            self._complain("event", error)
+
+    def finish(self, state: RunState = "finished") -> None:
+        """Write what is queued, judge the end and close the run. Called at exit if the loop does not."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            self._rows.put(None, timeout=CLOSING_S)
+            self._thread.join(CLOSING_S)
+            if self._dropped:
+                self._host.note(f"{self._dropped:,} rows were not kept: nothing could be written for a while")
+            self._monitor.close(state, self._step, self._engine.mode)
+        except Exception as error:
+            self._complain("finish", error)
+
+    def crashed(self, error: BaseException) -> None:
+        """Put an exception of the loop on record and close the run as failed."""
+        if not self._closed and isinstance(error, Exception):
+            try:
+                self._monitor.note_crash(self._step, error)
+            except Exception as other:
+                self._complain("crash", other)
+        self.finish("failed" if isinstance(error, Exception) else "stopped")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is None:
+            self.finish()
+        else:
+            self.crashed(error)
+
+    def _apply(self) -> dict[str, tuple[float, float]]:
+        """Give the loop the knobs that were changed since the last call, in its own thread."""
+        changed: dict[str, tuple[float, float]] = {}
+        for name, knob in self._knobs.items():
+            wanted, before = self._controls.get(name), knob.applied
+            if wanted == before:
+                continue
+            try:
+                knob.apply(wanted)
+                changed[name] = (before, wanted)
+            except Exception as error:
+                self._controls.set(name, before)
+                self._complain(f"knob {name}", error)
+        return changed
+
+    # --- the thread -------------------------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        while True:
+            try:
+                row = self._rows.get(timeout=IDLE_S)
+            except queue.Empty:
+                self._idle()
+                continue
+            if row is None:
+                return
+            try:
+                self._take(row)
+            except Exception as error:
+                self._complain("monitor", error)
+
+    def _take(self, row: _Row) -> None:
+        self._host.step = row.step
+        metrics = {self._ours(name, row): value for name, value in row.metrics.items()}
+        self._monitor.write(row.step, metrics | self._controls.values())
+        if row.samples:
+            self._monitor.writer.samples(row.step, row.samples)
+        self._monitor.look(row.step, self._act)
+        self._findings = tuple(self._monitor.watch.active())
+        self._monitor.writer.status("paused" if self._host.paused else "running", row.step)
+        self._monitor.summarise()
+
+    def _idle(self) -> None:
+        try:
+            self._requests.look()
+            self._monitor.writer.status("paused" if self._host.paused else "running", self._host.step)
+        except Exception as error:
+            self._complain("requests", error)
+
+    def _act(self, view: Any) -> None:
+        self._requests.look()
+        self._engine.tick(view, self._requests.answers())
+        self._requests.settle(approvals_wait=False)
+
+    def _ours(self, name: str, row: _Row) -> str:
+        """Our name of a metric; a guess is made once, when the name first appears, and written into the run."""
+        if name not in self._names:
+            new = [key for key in row.metrics if key not in self._names]
+            taken = {ours: theirs for theirs, ours in self._names.items() if ours in VOCABULARY}
+            given = {ours: theirs for theirs, ours in self._given.items() if theirs in new}
+            found, notes = guessed([(row.step, dict(row.metrics))], new, {**taken, **given})
+            self._names.update({key: self._given.get(key, found[key]) for key in new})
+            known = self._monitor.writer.about.setdefault("metrics", {})
+            known.update({self._names[key]: definition(self._names[key], key) for key in new})
+            for note in notes:
+                self._host.note(
+                    note.replace("correct it with --map OURS=THEIRS", "correct it with names={theirs: ours}")
+                )
+        return self._names[name]
+
+    def _complain(self, what: str, error: Exception) -> None:
+        """Say a failure of ours once, on stderr and in the run."""
+        text = f"stabilizer: {what}: {type(error).__name__}: {error}"
+        if text in self._troubled:
+            return
+        self._troubled.add(text)
+        try:
+            print(text, file=sys.stderr)
+            self._host.note(text)
+        except Exception:  # noqa: S110 (there is nobody left to tell)
+            pass
+
+
+def _number(value: Any) -> float | None:
+    """A value as a number: also of a tensor or an array of one element. None for anything else."""
+    if not isinstance(value, (bool, int, float)):
+        try:
+            value = value.item()
+        except (AttributeError, ValueError, RuntimeError, TypeError):
+            return None
+    return number(value) if isinstance(value, (bool, int, float)) else None
+
+
+def init(name: str = "run", **options: Any) -> GuestRun:
+    """Begin to monitor a loop; see `GuestRun` for the options."""
+    return GuestRun(name, **options)

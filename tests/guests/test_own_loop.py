@@ -1,0 +1,182 @@
+"""A foreign loop that logs rows: they are kept and judged, knobs act in the loop's thread, nothing raises into it."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+import stabilizer
+from stabilizer.analysis.analyse import analyse
+from stabilizer.cli import main
+from stabilizer.guests.own_loop import GuestRun
+from stabilizer.runs.reader import RunReader
+from stabilizer.trainers.reading import load
+
+
+def steps(run: GuestRun, count: int, **metrics: float) -> None:
+    for step in range(1, count + 1):
+        run.log({"reward": 0.3 + 0.01 * (step % 5), "kl": 0.01, **metrics}, step)
+
+
+def waited(condition, seconds: float = 10.0) -> bool:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if condition():
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def test_rows_are_kept_under_our_names_and_judged(tmp_path):
+    with stabilizer.init("mine", runs=tmp_path, config={"lr": 1e-6}) as run:
+        steps(run, 60, grad_norm=0.5)
+        for step in range(61, 121):
+            run.log({"reward": 0.3 - 0.004 * (step - 60), "kl": 0.01 + 0.1 * (step - 60), "grad_norm": 0.5}, step)
+    view = RunReader(run.path).history.view()
+    assert len(view.series("reward/mean")) == len(view.series("policy/kl_ref")) == 120
+    assert json.loads((run.path / "run.json").read_text())["config"] == {"lr": 1e-6}
+    assert any(finding.id == "policy/kl-runaway" for finding in RunReader(run.path).findings)
+    assert analyse(load(run.path)).verdict in ("warn", "critical")
+
+
+def test_a_loop_that_raises_is_recorded_as_failed_and_its_error_passes(tmp_path):
+    with pytest.raises(KeyError), GuestRun("mine", runs=tmp_path) as run:
+        steps(run, 3)
+        raise KeyError("answer")
+    assert json.loads((run.path / "status.json").read_text())["state"] == "failed"
+    assert analyse(load(run.path)).verdict == "crashed"
+
+
+@pytest.mark.parametrize("value", ["text", None, [1, 2], {"a": 1}, object(), 1 + 2j, math.nan, math.inf, 10**400])
+def test_odd_values_cost_no_more_than_themselves(tmp_path, value):
+    run = GuestRun("mine", runs=tmp_path)
+    run.log({"odd": value, "reward": 0.5, 3: 4}, 1)
+    run.log({"reward": 0.6}, "no step")
+    run.finish()
+    assert RunReader(run.path).history.view().series("reward/mean").values[0] == 0.5
+
+
+def test_tensors_of_one_element_are_numbers(tmp_path):
+    import numpy as np
+
+    with GuestRun("mine", runs=tmp_path) as run:
+        run.log({"reward": np.float32(0.5), "loss": np.array([0.25]), "many": np.ones(3)}, 1)
+    view = RunReader(run.path).history.view()
+    assert view.series("reward/mean").values[0] == 0.5 and "many" not in view
+
+
+def test_a_request_turns_a_knob_inside_log(tmp_path, capsys):
+    group, threads = {"lr": 1e-3}, []
+    run = GuestRun("mine", runs=tmp_path)
+
+    def set_rate(value: float) -> None:
+        threads.append(threading.current_thread())
+        group["lr"] = value
+
+    run.knob("lr", lambda: group["lr"], set_rate)
+    steps(run, 3)
+    assert main(["fix", str(run.path), "set", "lr_scale=0.5"]) == 0
+    assert waited(lambda: run.log({"reward": 0.3, "kl": 0.01}).changes or group["lr"] < 1e-3)
+    run.finish()
+    assert group["lr"] == 5e-4 and threads == [threading.main_thread()]
+    assert any(action.entry == "applied" for action in RunReader(run.path).actions)
+
+
+def test_a_knob_out_of_bounds_or_unknown_is_said_and_left_out(tmp_path, capsys):
+    run = GuestRun("mine", runs=tmp_path)
+    run.knob("beta", lambda: 0.01, lambda value: None, low=0.0, high=0.02)
+    run.knob("betta", lambda: 0.01, lambda value: None)
+    run.knob("temperature", lambda: 9.0, lambda value: None)
+    run._controls.set("control/beta", 0.5)
+    decision = run.log({"reward": 0.1}, 1)
+    run.finish()
+    said = capsys.readouterr().err
+    assert "no knob 'betta'" in said and "temperature" in said and "outside 0 to 0.02" in said
+    assert not decision.changes and run._controls.get("control/beta") == 0.01
+
+
+def test_automatic_modes_are_refused_with_the_reason(tmp_path):
+    with pytest.raises(ValueError, match="inside another loop it is one of off, suggest"):
+        GuestRun("mine", runs=tmp_path, remedy="auto-full")
+
+
+def test_a_monitor_that_fails_is_said_once_and_the_loop_goes_on(tmp_path, monkeypatch, capsys):
+    run = GuestRun("mine", runs=tmp_path)
+    monkeypatch.setattr(run._monitor, "write", lambda *_: (_ for _ in ()).throw(OSError("disk gone")))
+    steps(run, 50)
+    run.finish()
+    assert capsys.readouterr().err.count("disk gone") == 1
+
+
+def test_a_monitor_that_hangs_blocks_no_log(tmp_path, monkeypatch):
+    monkeypatch.setattr("stabilizer.guests.own_loop.WAITING", 100)
+    monkeypatch.setattr("stabilizer.guests.own_loop.CLOSING_S", 0.1)
+    run = GuestRun("mine", runs=tmp_path)
+    monkeypatch.setattr(run._monitor, "write", lambda *_: time.sleep(60))
+    began = time.monotonic()
+    steps(run, 1000)
+    assert time.monotonic() - began < 1.0 and run._dropped > 800
+    run.finish()
+
+
+def test_a_call_costs_less_than_a_fifth_of_a_millisecond(tmp_path):
+    run, took = GuestRun("mine", runs=tmp_path), []
+    metrics = {f"metric_{i}": 0.1 * i for i in range(45)} | {"reward": 0.3, "kl": 0.01}
+    for step in range(200):
+        began = time.perf_counter()
+        run.log(metrics, step)
+        took.append(time.perf_counter() - began)
+        time.sleep(0.002)
+    run.finish()
+    assert sorted(took)[len(took) // 2] < 2e-4
+
+
+KILLED = """
+import sys, time, stabilizer
+run = stabilizer.init("mine", runs=sys.argv[1])
+for step in range(1, 10_000):
+    run.log({"reward": 0.3, "kl": 0.01}, step)
+    print(step, flush=True)
+    time.sleep(0.005)
+"""
+
+
+def test_a_killed_loop_leaves_a_readable_run(tmp_path):
+    root = Path(stabilizer.__file__).parents[1]
+    process = subprocess.Popen(
+        [sys.executable, "-c", KILLED, str(tmp_path)], stdout=subprocess.PIPE, text=True,
+        env=os.environ | {"PYTHONPATH": str(root)},
+    )  # fmt: skip
+    said = [process.stdout.readline() for _ in range(100)]
+    process.kill()
+    process.wait()
+    (path,) = (p for p in tmp_path.iterdir() if p.is_dir())
+    rows = len(RunReader(path).history.view().series("reward/mean"))
+    assert int(said[-1]) - 20 <= rows
+
+
+def test_the_end_of_a_script_closes_the_run(tmp_path):
+    script = "import sys, stabilizer; r = stabilizer.init('mine', runs=sys.argv[1]); r.log({'reward': 0.1}, 1)"
+    root = Path(stabilizer.__file__).parents[1]
+    subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path)], check=True, env=os.environ | {"PYTHONPATH": str(root)}
+    )
+    (path,) = (p for p in tmp_path.iterdir() if p.is_dir())
+    assert json.loads((path / "status.json").read_text())["state"] == "finished"
+
+
+def test_importing_it_brings_neither_torch_nor_a_trainer():
+    script = "import sys, stabilizer.guests.attach, stabilizer.guests.own_loop; print('torch' in sys.modules)"
+    root = Path(stabilizer.__file__).parents[1]
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(root)}
+    )
+    assert done.stdout.strip() == "False", done.stderr

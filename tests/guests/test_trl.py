@@ -1,0 +1,122 @@
+"""Inside real TRL: every step is on record, weights stay what they were, knobs act, and our failures stay ours."""
+
+from __future__ import annotations
+
+import json
+from importlib.util import find_spec
+
+import pytest
+
+TRL = find_spec("trl") is not None
+pytestmark = pytest.mark.skipif(not TRL, reason="needs TRL: make test-trl runs these in an environment of their own")
+
+if TRL:
+    import torch
+
+    from stabilizer.core.knobs import KNOBS
+    from stabilizer.guests.attach import attach
+    from stabilizer.runs.reader import RunReader
+    from tests.guests.tiny_trl import trainer
+
+
+def weights(of):
+    return torch.cat([p.detach().flatten() for p in of.model.parameters()])
+
+
+def test_every_step_is_a_row_equal_to_trls_own_log(tmp_path):
+    run = trainer(tmp_path / "out")
+    guest = attach(run, runs=tmp_path / "runs")
+    run.train()
+    view = RunReader(guest.path).history.view()
+    logged = [row for row in run.state.log_history if "reward" in row]
+    assert [row["step"] for row in logged] == view.series("reward/mean").steps.tolist() == [1, 2, 3, 4]
+    for ours, theirs in {
+        "reward/mean": "reward", "optim/grad_norm": "grad_norm", "optim/lr": "learning_rate", "policy/loss": "loss",
+        "policy/entropy": "entropy", "rollout/length_mean": "completions/mean_length",
+    }.items():  # fmt: skip
+        assert view.series(ours).values.tolist() == pytest.approx([row[theirs] for row in logged], rel=1e-5, abs=1e-6)
+    about = json.loads((guest.path / "run.json").read_text())
+    assert about["trainer"] == "trl" and about["config"]["num_generations"] == 4 and about["versions"]["trl"]
+    assert json.loads((guest.path / "status.json").read_text())["state"] == "finished"
+
+
+def test_steps_between_two_logs_are_rows_too(tmp_path):
+    run = trainer(tmp_path / "out", steps=6, logging_steps=3)
+    guest = attach(run, runs=tmp_path / "runs")
+    run.train()
+    view = RunReader(guest.path).history.view()
+    assert view.series("reward/mean").steps.tolist() == [1, 2, 3, 4, 5, 6]
+    means = view.series("reward/mean").values.reshape(2, 3).mean(1)
+    logged = [row["reward"] for row in run.state.log_history if "reward" in row]
+    assert means.tolist() == pytest.approx(logged, rel=1e-5)
+
+
+def test_completions_are_kept_with_their_rewards(tmp_path):
+    run = trainer(tmp_path / "out", steps=10)
+    guest = attach(run, runs=tmp_path / "runs")
+    run.train()
+    samples = RunReader(guest.path).samples(10)
+    assert len(samples) == 8
+    assert all(sample.reward == sample.completion.count("1") for sample in samples)
+
+
+def test_a_guest_that_changes_nothing_changes_no_bit(tmp_path):
+    alone = trainer(tmp_path / "a")
+    alone.train()
+    watched = trainer(tmp_path / "b")  # seeds everything again
+    attach(watched, runs=tmp_path / "runs")
+    watched.train()
+    assert torch.equal(weights(alone), weights(watched))
+
+
+def test_a_knob_that_is_set_acts_at_the_next_step(tmp_path):
+    run = trainer(tmp_path / "out", steps=6, beta=0.1)
+    guest = attach(run, runs=tmp_path / "runs")
+    turned = []
+
+    def turn(plain):
+        def log(metrics, step=None, **more):
+            if step == 3:
+                guest._controls.set("control/lr_scale", 0.5)
+                guest._controls.set("control/beta", 0.2)
+                guest._controls.set("control/epsilon_high", 0.4)
+            decision = plain(metrics, step, **more)
+            turned.append(dict(decision.changes))
+            return decision
+
+        return log
+
+    guest.log = turn(guest.log)
+    run.train()
+    assert set(turned[2]) == {"control/lr_scale", "control/beta", "control/epsilon_high"} <= set(KNOBS)
+    assert (run.beta, run.epsilon_high) == (0.2, 0.4)
+    rates = [row["learning_rate"] for row in run.state.log_history if "learning_rate" in row]
+    assert rates[:3] == pytest.approx([1e-3] * 3) and rates[4:] == pytest.approx([5e-4] * 2)
+
+
+def test_beta_is_not_offered_where_no_reference_was_loaded(tmp_path, capsys):
+    attach(trainer(tmp_path / "out"), runs=tmp_path / "runs").finish()
+    said = capsys.readouterr().out
+    assert "knobs: lr, epsilon_low, epsilon_high, max_grad_norm" in said
+
+
+@pytest.mark.parametrize("part", ["row", "samples", "saw_norm", "saw_loss"])
+def test_what_fails_in_a_hook_does_not_reach_the_training(tmp_path, monkeypatch, part, capsys):
+    from stabilizer.guests import attach as module
+
+    def fails(*_):
+        raise RuntimeError("ours")
+
+    monkeypatch.setattr(module._Guest, part, fails)
+    run = trainer(tmp_path / "out", steps=2)
+    attach(run, runs=tmp_path / "runs")
+    run.train()
+    assert run.state.global_step == 2 and "RuntimeError: ours" in capsys.readouterr().err
+
+
+def test_a_run_that_is_asked_to_stop_stops(tmp_path):
+    run = trainer(tmp_path / "out", steps=50)
+    guest = attach(run, runs=tmp_path / "runs")
+    guest._host.stop("a test")
+    run.train()
+    assert run.state.global_step == 1
