@@ -12,6 +12,6 @@ browser. Ids begin with the page's name, so that pages don't collide. A page kee
 `history.replaceState`, which rebuilds nothing.
 """
 
-from dashboards.pages import compare, completions, detector, detectors, incident, journal, preflight, run, runs
+from dashboards.pages import compare, completions, detector, detectors, incident, journal, preflight, run, runs, setup
 
-PAGES = (runs, run, incident, completions, journal, compare, preflight, detectors, detector)
+PAGES = (runs, run, incident, completions, journal, setup, compare, preflight, detectors, detector)

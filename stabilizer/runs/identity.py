@@ -6,6 +6,7 @@ import fcntl
 import os
 import platform
 import re
+import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -75,11 +76,35 @@ def description(path: Path, **facts: Unpack[RunFacts]) -> dict[str, Any]:
         "attempts": [{"attempt": 0, "from_step": 0, "parent": None, "reason": "start"}],
         "metrics": dict(metrics or {}),
     }
+    if (git := git_state(Path.cwd())) and not facts.get("imported"):
+        about["git"] = git
     if inputs := facts.get("inputs"):
         about["inputs"] = dict(inputs)
     if imported := facts.get("imported"):
         about["imported"] = dict(imported)
     return about
+
+
+GIT_S = 3.0
+"""Longest wait for git, in seconds: a repository on a slow disk must not delay a run."""
+
+
+def git_state(folder: Path) -> dict[str, Any]:
+    """Commit, branch and whether files differ from it, of the repository around a folder; empty without one."""
+    if not any((above / ".git").exists() for above in (folder, *folder.parents)):
+        return {}
+
+    def asked(*words: str) -> str:
+        command = ["git", "-c", "core.fsmonitor=false", *words]  # a repository's own programs are not started
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=GIT_S, check=True)  # noqa: S603
+        return done.stdout.strip()
+
+    try:
+        commit, branch = asked("rev-parse", "HEAD"), asked("rev-parse", "--abbrev-ref", "HEAD")
+        dirty = bool(asked("status", "--porcelain", "--untracked-files=no"))
+    except (OSError, subprocess.SubprocessError):
+        return {}
+    return {"commit": commit, "branch": branch, "dirty": dirty}
 
 
 def newest_attempt(path: Path, about: Mapping[str, Any]) -> int:

@@ -19,6 +19,7 @@ THERE = {
     "/incident": ".card.incident, .headline .ways",
     "/completions": ".sample",
     "/journal": ".trial, .empty",
+    "/setup": ".setup-config, .empty",
     "/preflight": "textarea",
     "/detectors": "tbody tr",
     "/compare": ".compare-verdict, .compare-choice",
