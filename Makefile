@@ -35,13 +35,14 @@ $(VENV)/.torch-$(TORCH_VERSION):
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python >= 3.11 is needed; try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
 	@echo "setting up $(VENV): torch $(TORCH_VERSION), then the locked packages (once; some minutes)"
 	$(PYTHON) -m venv $(VENV)
-	@$(PIP) $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) 'torch==$(TORCH_VERSION)+cpu' -c requirements.lock 2>/dev/null \
+	@$(PIP) $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) 'torch==$(TORCH_VERSION)+cpu' 2>/dev/null \
 	  || { echo "this index offers no CPU build of torch $(TORCH_VERSION); taking its default build, which may be large (TORCH_INDEX=URL names another index)"; \
-	       $(PIP) $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) 'torch==$(TORCH_VERSION)' -c requirements.lock; }
+	       $(PIP) $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) 'torch==$(TORCH_VERSION)'; }
 	@touch $@
 
 $(VENV)/.installed: $(VENV)/.torch-$(TORCH_VERSION) pyproject.toml requirements.lock
-	@$(PIP) -e '.[train,dev]' -c requirements.lock
+	@$(PIP) --no-deps --require-hashes -r requirements.lock
+	@$(PIP) --no-deps -e .
 	@touch $@
 
 install: $(VENV)/.installed ## create the environment (done by the other targets when needed)
@@ -109,10 +110,11 @@ notebooks: $(VENV)/.installed ## execute the notebooks and keep their outputs (n
 screenshots: $(VENV)/.installed ## the README's pictures, from the sample runs (needs a Chromium)
 	@$(RUN) tests/dashboards/screenshots.py sample_runs dashboards/screenshots
 
-lock: $(VENV)/.installed ## pin the newest versions anew into requirements.lock
+lock: $(VENV)/.installed ## pin the newest versions with their hashes into requirements.lock
 	@$(PIP) uv && echo 'torch==$(TORCH_VERSION)' > $(VENV)/torch.txt
 	@$(PY) -m uv pip compile -q --universal --python-version 3.11 --extra train --extra dev -c $(VENV)/torch.txt --upgrade \
-	  --no-header --no-annotate --no-emit-index-url pyproject.toml | grep -vE '^(torch|triton|cuda|nvidia)' > requirements.lock
+	  --generate-hashes --no-header --no-annotate --no-emit-index-url pyproject.toml \
+	  | awk '/^[^ ]/ { kept = !/^(torch|triton|cuda|nvidia)/ } kept' > requirements.lock
 
 clean: ## remove the environment and build leftovers; runs/ stays
 	rm -rf $(VENV) $(VLLM_VENV) $(TRL_VENV) build dist docs/_build docs/reference .pytest_cache .ruff_cache .hypothesis
