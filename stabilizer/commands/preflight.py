@@ -26,6 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "config",
         type=Path,
+        nargs="?",
         metavar="CONFIG",
         help="a YAML, JSON, TOML or shell file, or a Python script with GRPOConfig(...); it is read, never run",
     )
@@ -51,6 +52,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="OUT",
         help="write a corrected copy to OUT (default: CONFIG with .fixed before its suffix)",
     )
+    parser.add_argument(
+        "--rewards",
+        action="append",
+        default=[],
+        metavar="FILE.py:FUNCTION",
+        help="attack a reward function in a process of its own, instead of checking CONFIG; may be repeated",
+    )
+    parser.add_argument(
+        "--data", type=Path, metavar="FILE", help="with --rewards: questions with answers, as JSON lines"
+    )
     parser.add_argument("--only", metavar="RULE", help="with --fix: apply only the fixes of this rule")
     parser.add_argument(
         "--fail-on",
@@ -62,6 +73,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Check, correct if asked, print."""
+    if args.rewards:
+        from stabilizer.commands import reward_check
+
+        return reward_check.run(args.rewards, args.data, as_json=args.json, fail_on=args.fail_on)
+    if args.config is None:
+        raise ConfigError("no configuration given: stabilizer preflight CONFIG, or --rewards FILE.py:FUNCTION")
     options = Options(
         trainer=args.trainer,
         version=args.trainer_version,

@@ -1,0 +1,124 @@
+"""Attacks on reward functions: a sound one passes, and each kind of fault is named."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from stabilizer.cli import main
+from stabilizer.training.rewards.attack import DEFAULT, answers, attack, problems_of
+
+SOURCE = r"""
+import random, re, time
+
+def sound(completions, answer, **columns):
+    found = [re.findall(r"\\boxed\{([^{}]*)\}", text) for text in completions]
+    return [float(len(boxes) == 1 and boxes[0] == right) for boxes, right in zip(found, answer)]
+
+def contains(completions, answer, **columns):
+    return [float(right in text) for text, right in zip(completions, answer)]
+
+def first_box(completions, answer, **columns):
+    found = [re.findall(r"\\boxed\{([^{}]*)\}", text) for text in completions]
+    return [float(right in boxes) for boxes, right in zip(found, answer)]
+
+def raises(completions, answer, **columns):
+    return [float(text.split("####")[1].strip() == right) for text, right in zip(completions, answer)]
+
+def of_messages(completions, solution, **columns):
+    return [float(text[0]["content"].strip() == right) for text, right in zip(completions, solution)]
+
+def drawn(completions, **columns):
+    return [random.random() for _ in completions]
+
+def backtracks(completions, answer, **columns):
+    return [float(bool(re.match(r"(a+)+$", text[:28] + "b"))) for text in completions]
+
+def text_format(completions, **columns):
+    return [float("<answer>" in text) for text in completions]
+
+def one(completion, answer):
+    return 1.0 if completion.strip().endswith("\\boxed{" + answer + "}.") else 0.0
+"""
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "rewards.py"
+    path.write_text(SOURCE)
+    return path
+
+
+def found(file, function):
+    (report,) = attack([f"{file}:{function}"])
+    return report, {finding.id: finding for finding in report.findings}
+
+
+@pytest.mark.parametrize("function", ["sound", "one"])
+def test_a_sound_function_has_remarks_at_most(file, function):
+    report, findings = found(file, function)
+    assert set(findings) <= {"rewards/form"} and not report.failures
+    assert report.values["right, boxed"] == 1.0 and report.values["wrong, boxed"] == 0.0
+
+
+@pytest.mark.parametrize(("function", "by"), [("contains", "all numbers listed"), ("first_box", "many boxes")])
+def test_what_an_exploit_earns_is_said_beside_a_right_answer(file, function, by):
+    _, findings = found(file, function)
+    assert findings["rewards/exploit"].severity == "critical" and by in findings["rewards/exploit"].what
+
+
+def test_a_function_that_raises_is_named_with_its_line(file):
+    _, findings = found(file, "raises")
+    assert findings["rewards/fails-on-right"].severity == "critical"
+    assert "IndexError" in findings["rewards/fails"].what and "rewards.py line" in findings["rewards/fails"].what
+
+
+def test_a_function_of_chat_messages_gets_them(file):
+    report, findings = found(file, "of_messages")
+    assert report.form == "chat messages" and not report.failures and "rewards/fails" not in findings
+
+
+def test_a_function_that_draws_is_not_deterministic(file):
+    assert "rewards/not-deterministic" in found(file, "drawn")[1]
+
+
+def test_a_pattern_that_backtracks_is_slow_or_ends_at_the_limit(file):
+    report, findings = found(file, "backtracks")
+    assert "rewards/slow" in findings and report.seconds > 1
+
+
+def test_a_reward_for_form_may_value_a_wrong_answer(file):
+    assert found(file, "text_format")[1]["rewards/blind"].severity == "info"
+
+
+def test_a_file_that_cannot_be_imported_is_one_finding(tmp_path):
+    path = tmp_path / "broken.py"
+    path.write_text("import no_such_package\n\ndef mine(completions, **_):\n    return [0.0] * len(completions)\n")
+    (report,) = attack([f"{path}:mine"])
+    assert report.findings[0].id == "rewards/not-loaded" and "no_such_package" in report.findings[0].what
+
+
+def test_questions_come_from_the_data_set(tmp_path):
+    path = tmp_path / "data.jsonl"
+    path.write_text(
+        json.dumps({"question": "1+1?", "answer": "so it is\n#### 2"}) + "\n" + json.dumps({"text": "no answer"}) + "\n"
+    )
+    (problem,) = problems_of(path)
+    assert problem.answer == "2" and answers(problem)["right, boxed"].endswith("\\boxed{2}.")
+    path.write_text("{}\n")
+    with pytest.raises(ValueError, match="no row has both a question"):
+        problems_of(path)
+
+
+def test_the_command_prints_what_was_found_and_exits_1(file, capsys):
+    assert main(["preflight", "--rewards", f"{file}:contains"]) == 1
+    assert "rewards/exploit" in capsys.readouterr().out
+    assert main(["preflight", "--rewards", f"{file}:sound", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["verdict"] == "info" and answer["rewards"][0]["values"]["empty"] == 0.0
+    assert main(["preflight"]) == 2 and "no configuration given" in capsys.readouterr().err
+
+
+def test_every_answer_is_another():
+    assert len(set(answers(DEFAULT[0]).values())) == len(answers(DEFAULT[0]))
