@@ -20,6 +20,8 @@ NEARLY_ALL = 0.95
 FAR = 5.0
 """KL to the reference, in nats/token, that no useful policy has: at 5 nats the reference gives its tokens a probability
 of 1 in 150."""
+SOME_ROWS = 5
+"""Rows from which one of several rewards that is always 0 is said."""
 SPENT, LOST = 0.05, 0.2
 """Entropy in nats/token below which nearly every token is certain, and the share of its first value that is left."""
 
@@ -40,9 +42,9 @@ class FirstRows(Detector):
 
     Signature
         In a log of fewer than 25 rows, each row says so: every answer is cut at the limit, every group's answers earn
-        the same, the gradient is exactly 0, no answer earns anything, the learning rate is 0 after the first row. Or
-        one row does: the KL to the reference is 5 nats/token or more. Or the entropy fell to nothing while nearly all
-        answers are cut.
+        the same, the gradient is exactly 0, no answer earns anything, one of several reward functions never pays
+        (`info`), the learning rate is 0 after the first row. Or one row does: the KL to the reference is 5 nats/token or
+        more. Or the entropy fell to nothing while nearly all answers are cut.
 
     Why it matters
         These facts need no trend. A run that begins like this wastes every further hour.
@@ -144,6 +146,23 @@ def nothing_earned(view: RunView) -> Fact | None:
     )  # fmt: skip
 
 
+def part_earns_nothing(view: RunView) -> Fact | None:
+    """One of several reward functions never pays."""
+    mean = _all(view, "reward/mean", SOME_ROWS)
+    if mean is None or not mean.any():
+        return None
+    parts = [name for name in view.names() if name.startswith("reward/") and name.endswith("/mean")]
+    silent = [name for name in parts if (values := _all(view, name, SOME_ROWS)) is not None and not values.any()]
+    if not silent:
+        return None
+    named = ", ".join(name.split("/")[1] for name in silent[:3])
+    return Fact(
+        "part-earns-nothing", "info", f"the reward function {named} gives 0 to every answer", "prompts-too-hard",
+        "call it yourself on a completion that should earn something: its pattern may not fit what the model writes, an"
+        " answer may be cut before it, or an exception may be swallowed; `stabilizer preflight --rewards` tries it",
+    )  # fmt: skip
+
+
 def no_gradient(view: RunView) -> Fact | None:
     """The gradient is exactly 0."""
     norm = _all(view, "optim/grad_norm")
@@ -201,6 +220,6 @@ def entropy_gone(view: RunView) -> Fact | None:
 
 
 FACTS: tuple[Callable[[RunView], Fact | None], ...] = (
-    entropy_gone, far_from_reference, all_cut, nothing_earned, same_rewards, no_rate, no_gradient,
+    entropy_gone, far_from_reference, all_cut, nothing_earned, part_earns_nothing, same_rewards, no_rate, no_gradient,
 )  # fmt: skip
 """What is asked, causes before their consequences."""
