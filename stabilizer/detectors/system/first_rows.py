@@ -43,8 +43,8 @@ class FirstRows(Detector):
     Signature
         In a log of fewer than 25 rows, each row says so: every answer is cut at the limit, every group's answers earn
         the same, the gradient is exactly 0, no answer earns anything, one of several reward functions never pays
-        (`info`), the learning rate is 0 after the first row. Or one row does: the KL to the reference is 5 nats/token or
-        more. Or the entropy fell to nothing while nearly all answers are cut.
+        (`info`), the learning rate is 0 after the first row. Or one row does: the KL to the reference is 5 nats/token
+        or more. Or the entropy fell to nothing while nearly all answers are cut.
 
     Why it matters
         These facts need no trend. A run that begins like this wastes every further hour.
