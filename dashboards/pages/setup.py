@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, dcc, html
 
 from dashboards.components import notices
@@ -90,15 +91,17 @@ def _config(runs: Runs, run: str, setup: Setup) -> list[Any]:
         html.H2(f"Configuration ({len(setup.config):,} settings)"),
         html.Div(
             [
-                html.Label(["search ", dcc.Input(id="setup-search", type="search", debounce=False)]),
-                html.Label(
-                    [
-                        "differences to ",
-                        dcc.Dropdown(
-                            id="setup-other", options=others, placeholder="another run", className="setup-pick"
-                        ),
-                    ]
-                ),
+                dmc.TextInput(id="setup-search", label="search", size="sm", debounce=200),
+                dmc.Select(
+                    id="setup-other",
+                    data=others,
+                    label="differences to",
+                    placeholder="another run",
+                    searchable=True,
+                    clearable=True,
+                    size="sm",
+                    className="setup-pick",
+                ),  # fmt: skip
             ],
             className="setup-tools",
         ),

@@ -16,6 +16,7 @@ are written into the run.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import queue
 import sys
 import threading
@@ -96,7 +97,8 @@ class GuestRun:
         self._given = dict(names or {})
         self._names: dict[str, str] = {}
         self._knobs: dict[str, LoopKnob] = {}
-        self._rows: queue.Queue[_Row | None] = queue.Queue(WAITING)
+        self._rows: queue.Queue[_Row | Callable[[], object] | None] = queue.Queue(WAITING)
+        """Rows, other writes, and None at the end: the thread alone writes while it lives."""
         self._dropped = 0
         self._step = 0
         self._findings: tuple[Finding, ...] = ()
@@ -158,10 +160,8 @@ class GuestRun:
 
     def event(self, text: str, kind: str = "note") -> None:
         """Declare an event, such as another stage of the data (`data-stage`) or a changed schedule (`schedule`)."""
-        try:
-            self._monitor.declare(self._step, kind, text)
-        except Exception as error:
-            self._complain("event", error)
+        step = self._step
+        self._write(lambda: self._monitor.declare(step, kind, text))
 
     def finish(self, state: RunState = "finished") -> None:
         """Write what is queued, judge the end and close the run. Called at exit if the loop does not."""
@@ -180,10 +180,8 @@ class GuestRun:
     def crashed(self, error: BaseException) -> None:
         """Put an exception of the loop on record and close the run as failed."""
         if not self._closed and isinstance(error, Exception):
-            try:
-                self._monitor.note_crash(self._step, error)
-            except Exception as other:
-                self._complain("crash", other)
+            step, failed = self._step, error
+            self._write(lambda: self._monitor.note_crash(step, failed))
         self.finish("failed" if isinstance(error, Exception) else "stopped")
 
     def __enter__(self) -> Self:
@@ -222,7 +220,10 @@ class GuestRun:
             if row is None:
                 return
             try:
-                self._take(row)
+                if isinstance(row, _Row):
+                    self._take(row)
+                else:
+                    row()
             except Exception as error:
                 self._complain("monitor", error)
 
@@ -271,11 +272,17 @@ class GuestRun:
         if text in self._troubled:
             return
         self._troubled.add(text)
-        try:
+        with contextlib.suppress(Exception):  # stderr may be closed
             print(text, file=sys.stderr)
-            self._host.note(text)
-        except Exception:  # noqa: S110 (there is nobody left to tell)
-            pass
+        self._write(lambda: self._host.note(text))
+
+    def _write(self, write: Callable[[], object]) -> None:
+        """Write something else than a row: in the thread, or here when it is over."""
+        with contextlib.suppress(Exception):  # the note is about a failure already
+            if self._thread.is_alive() and threading.current_thread() is not self._thread:
+                self._rows.put_nowait(write)
+            else:
+                write()
 
 
 def _number(value: Any) -> float | None:
