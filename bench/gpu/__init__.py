@@ -41,7 +41,6 @@ class Case(NamedTuple):
     name: str
     side: str
     settings: tuple[str, ...] = ()
-    job: dict[str, Any] = {}  # noqa: RUF012 (never changed)
 
 
 CASES = (
@@ -106,7 +105,7 @@ def _case(case: Case, base: dict[str, Any]) -> dict[str, Any]:
     """Measurements of one row, or why it has none."""
     job = {
         **base, "task": "sorting", "threads": 4, "lr": 1e-6, "steps": STEPS, "device": "cuda", "reward": "random",
-        "precision": "mixed", "micro_batch": MICRO_BATCH, "settings": list(case.settings),
+        "micro_batch": MICRO_BATCH, "settings": list(case.settings),
     }  # fmt: skip
     try:
         with _side(case.side) as side:

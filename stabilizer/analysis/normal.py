@@ -6,6 +6,7 @@ numbers. `NORMAL` lists them, those asked about most first.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -48,6 +49,19 @@ def _both(view: RunView, one: str, other: str) -> tuple[np.ndarray, np.ndarray]:
     return a.values[at], b.values[other_at]
 
 
+def _ends(values: np.ndarray) -> tuple[float, float]:
+    """Mean of the first third and of the last."""
+    third = len(values) // 3
+    return float(values[:third].mean()), float(values[-third:].mean())
+
+
+def _gain(reward: np.ndarray) -> float:
+    """Rise of the reward from its first third to its last; 0 if it is within two standard errors."""
+    before, after = _ends(reward)
+    risen = after - before
+    return risen if risen >= 2 * float(reward.std()) / math.sqrt(len(reward) // 3) else 0.0
+
+
 def _set(view: RunView, *keys: str) -> float | None:
     config = view.about("config") or {}
     for key in keys:
@@ -75,8 +89,7 @@ def loss_is_kl(view: RunView) -> str:
     named = f"beta = {beta:g}" if beta else f"about {ratio:.2g}"
     return (
         f"the loss starts at {loss[0]:.2g} and equals beta x KL ({named}): with one update a batch the policy term is"
-        " 0 in"
-        " value though not in gradient, so the loss is no sign of progress; watch the reward"
+        " 0 in value though not in gradient, so the loss is no sign of progress; watch the reward"
     )
 
 
@@ -87,10 +100,8 @@ def loss_zero(view: RunView) -> str:
         return ""
     return (
         f"the loss is {np.abs(loss).max():.1g} or less while the gradient norm is {np.median(norm):.2g}: advantages"
-        " sum to 0"
-        " in every group and the ratio is 1 in the first update, so the value vanishes and its gradient does not."
-        " This is"
-        " expected, and no sign of a fault"
+        " sum to 0 in every group and the ratio is 1 in the first update, so the value vanishes and its gradient does"
+        " not. This is expected, and no sign of a fault"
     )
 
 
@@ -110,14 +121,12 @@ def loss_rises(view: RunView) -> str:
     loss, reward = _both(view, "policy/loss", "reward/mean")
     if len(loss) < 10 or loss_is_kl(view):
         return ""
-    third = len(loss) // 3
-    up = loss[-third:].mean() - loss[:third].mean()
-    if up < 2 * loss.std() / np.sqrt(third) or reward[-third:].mean() <= reward[:third].mean():
+    up, (before, after) = _gain(loss), _ends(reward)
+    if not up > 0 or after <= before:
         return ""
     return (
-        f"the loss rose by {up:.2g} while the reward rose from {reward[:third].mean():.3g} to"
-        f" {reward[-third:].mean():.3g}:"
-        " in reinforcement learning the loss need not fall as training succeeds"
+        f"the loss rose by {up:.2g} while the reward rose from {before:.3g} to {after:.3g}: in reinforcement learning"
+        " the loss need not fall as training succeeds"
     )
 
 
@@ -152,9 +161,8 @@ def silent_when_solved(view: RunView) -> str:
     if not len(silent) or silent[-1] < SOME or not right:
         return ""
     return (
-        f"{silent[-1]:.0%} of groups have equal rewards at a mean reward of {reward[-1]:.3g}: most of them are"
-        " solved, which"
-        " is success. They give no gradient; harder prompts would"
+        f"{silent[-1]:.0%} of groups have equal rewards at a mean reward of {reward[-1]:.3g}: most of them are solved,"
+        " which is success. They give no gradient; harder prompts would"
     )
 
 
@@ -167,9 +175,8 @@ def binary_spread(view: RunView) -> str:
     if not 0.1 < share < 0.9:
         return ""
     return (
-        f"the reward's deviation is 0 in {share:.0%} of rows: with rewards of 0 or 1 and few groups a row, all"
-        " answers of"
-        " the row are often right or wrong together"
+        f"the reward's deviation is 0 in {share:.0%} of rows: with rewards of 0 or 1 and few groups a row, all answers"
+        " of the row are often right or wrong together"
     )
 
 
@@ -180,8 +187,7 @@ def kl_negative(view: RunView) -> str:
         if len(kl) and kl.min() < -1e-6 and abs(np.mean(kl)) < 0.1:
             return (
                 f"the logged KL falls below 0 ({kl.min():.2g}): the estimator k1 (the mean of log-ratios) is negative"
-                " in"
-                " single batches although the KL itself is not; k3 is never negative"
+                " in single batches although the KL itself is not; k3 is never negative"
             )
     return ""
 
@@ -212,8 +218,7 @@ def reward_out_of_unit(view: RunView) -> str:
     of = f" of {len(parts)} functions" if len(parts) > 1 else ""
     return (
         f"the reward runs from {reward.min():.3g} to {reward.max():.3g}: it is the weighted sum{of}, with penalties"
-        " where"
-        " there are any, and has no fixed range; GRPO uses only differences within a group"
+        " where there are any, and has no fixed range; GRPO uses only differences within a group"
     )
 
 
@@ -225,11 +230,11 @@ def entropy_rises(view: RunView) -> str:
     reward = _values(view, "reward/mean")
     if len(entropy) < 10 or not high or not low or high <= low or not len(reward):
         return ""
-    third = len(entropy) // 3
-    if entropy[-third:].mean() < 1.1 * entropy[:third].mean() or reward[-third:].mean() < reward[:third].mean():
+    (before, after), (earned, earns) = _ends(entropy), _ends(reward)
+    if after < 1.1 * before or earns < earned:
         return ""
     return (
-        f"entropy rose from {entropy[:third].mean():.3g} to {entropy[-third:].mean():.3g} nats/token without a loss of"
+        f"entropy rose from {before:.3g} to {after:.3g} nats/token without a loss of"
         f" reward: the upper clip limit ({high:g}) is above the lower ({low:g}), which lets rare tokens grow"
     )
 
@@ -239,15 +244,12 @@ def entropy_falls(view: RunView) -> str:
     entropy, reward = _both(view, "policy/entropy", "reward/mean")
     if len(entropy) < 10:
         return ""
-    third = len(entropy) // 3
-    before, after = entropy[:third].mean(), entropy[-third:].mean()
-    gained = reward[-third:].mean() - reward[:third].mean()
-    if not 0.3 * before < after < 0.85 * before or gained < 2 * reward.std() / np.sqrt(third):
+    (before, after), gained = _ends(entropy), _gain(reward)
+    if not 0.3 * before < after < 0.85 * before or not gained > 0:
         return ""
     return (
         f"entropy fell from {before:.3g} to {after:.3g} nats/token while the reward rose by {gained:.2g}: the policy"
-        " becomes"
-        " surer of what earns more. It is a fault only when it falls to nearly 0 or the reward stops"
+        " becomes surer of what earns more. It is a fault only when it falls to nearly 0 or the reward stops"
     )
 
 
@@ -307,15 +309,12 @@ def lengths_grow(view: RunView) -> str:
     length, reward = _both(view, "rollout/length_mean", "reward/mean")
     if len(length) < 10:
         return ""
-    third = len(length) // 3
-    before, after = length[:third].mean(), length[-third:].mean()
-    gained = reward[-third:].mean() - reward[:third].mean()
-    if after < 1.3 * before or gained < 2 * reward.std() / np.sqrt(third):
+    (before, after), gained = _ends(length), _gain(reward)
+    if after < 1.3 * before or not gained > 0:
         return ""
     return (
         f"answers grew from {before:,.0f} to {after:,.0f} tokens while the reward rose by {gained:.2g}: longer"
-        " reasoning that"
-        " earns more is no length hacking"
+        " reasoning that earns more is no length hacking"
     )
 
 
@@ -329,8 +328,7 @@ def accuracy_in_steps(view: RunView) -> str:
         return ""
     return (
         f"held-out accuracy moves in steps of {gaps.min():.3g}: it is a share of about {1 / gaps.min():.0f} problems,"
-        " so one"
-        " problem more or less is noise"
+        " so one problem more or less is noise"
     )
 
 
@@ -344,8 +342,7 @@ def noisy_reward(view: RunView) -> str:
         return ""
     return (
         f"the reward changes by {jump:.2g} from row to row: every row has other prompts. Compare means of 20 rows and"
-        " more, or"
-        " held-out accuracy"
+        " more, or held-out accuracy"
     )
 
 
@@ -355,9 +352,8 @@ def ratio_spikes(view: RunView) -> str:
     if len(most) < 3 or most.max() < 3 or not len(clip) or np.median(clip) > 0.05:
         return ""
     return (
-        f"the largest ratio reaches {most.max():.3g} while {np.median(clip):.1%} of tokens are clipped: one rare"
-        " token among"
-        " thousands; the clip limits what it does"
+        f"the largest ratio reaches {most.max():.3g} while {np.median(clip):.1%} of tokens are clipped: one rare token"
+        " among thousands; the clip limits what it does"
     )
 
 

@@ -21,7 +21,8 @@ from stabilizer.output.terminal import console, show
 from stabilizer.runs.loaded import LoadedRun, NoMetrics
 from stabilizer.trainers.reading import load
 
-PASTED = Path("-")
+STDIN = Path("-")
+"""The path that means standard input."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,8 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "path", nargs="+", type=Path,
         help="a run directory, a log, or the folder that holds it; - for text on standard input: a pasted log,"
-        " traceback, "
-        "table or configuration",
+        " traceback, table or configuration",
     )  # fmt: skip
     parser.add_argument(
         "--all", action="store_true", help="also list each check that lacks a metric, and what to log for it"
@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Analyse every path and print the results."""
     wanted = mapping(args.map)
-    if args.path == [PASTED]:
+    if args.path == [STDIN]:
         return pasted.answer(args, lambda path: _answer(path, args, wanted), lambda run: _answer_run(run, args))
     if len(args.path) == 1:
         return _answer(args.path[0], args, wanted)
@@ -87,7 +87,7 @@ def _analysis(path: Path, args: argparse.Namespace, wanted: dict[str, str]) -> A
             run = load(path, format=args.format, mapping=wanted, config=args.config)
         except NoMetrics as error:  # training failed before its first metric: that is a result too
             run = error.run
-        if path.stem == pasted.NAME and args.path == [PASTED]:
+        if path.stem == pasted.NAME and args.path == [STDIN]:
             run = pasted.renamed(run)
         return analyse(run, told=lambda row, rows: say(f"judging row {row:,} of {rows:,}: {path}"))
 

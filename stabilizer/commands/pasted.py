@@ -93,6 +93,6 @@ def _nothing_in(data: bytes, error: RunError, path: Path) -> str:
         return str(error).replace(str(path), "standard input")
     return (
         f"standard input: no metrics, no error message and no settings of a known trainer in {lines:,} lines; paste"
-        " rows of "
-        "metrics with their names, a traceback or a warning as it was printed, or the command that started the training"
+        " rows of metrics with their names, a traceback or a warning as it was printed, or the command that started"
+        " the training"
     )

@@ -62,8 +62,7 @@ def _show(report: Report, problems: int) -> None:
     span = f"{min(known):g} to {max(known):g}" if known else "none"
     out.print(
         f"  {len(report.values)} kinds of answers to {problems} questions as {report.form}; rewards {span}; longest"
-        " call"
-        f" {report.seconds:.2f} s"
+        f" call {report.seconds:.2f} s"
     )
     for finding in report.findings:
         out.print()

@@ -18,20 +18,13 @@ from typing import Any
 
 from stabilizer.core.records import Sample
 from stabilizer.guests.own_loop import Decision, GuestRun
+from stabilizer.trainers.trl import state
 
 SAMPLES_EVERY, SAMPLES = 10, 32
 """Steps between kept completions, and how many of a step."""
 LONGEST_VALUE = 500
 """Characters of a setting that are kept."""
-NAMES = {
-    "loss": "policy/loss", "grad_norm": "optim/grad_norm", "learning_rate": "optim/lr", "reward": "reward/mean",
-    "reward_std": "reward/std", "frac_reward_zero_std": "reward/zero_std_frac", "kl": "policy/kl_ref",
-    "entropy": "policy/entropy", "clip_ratio/region_mean": "policy/clip_frac",
-    "clip_ratio/low_mean": "policy/clip_frac_low", "clip_ratio/high_mean": "policy/clip_frac_high",
-    "completions/mean_length": "rollout/length_mean", "completions/max_length": "rollout/length_max",
-    "completions/min_length": "rollout/length_min", "completions/clipped_ratio": "rollout/truncated_frac",
-    "num_tokens": "tokens/total", "step_time": "time/step_s",
-}  # fmt: skip
+NAMES = {**state.NAMES, "completions/min_length": "rollout/length_min"}
 """TRL's names of our metrics, as its log has them."""
 
 
@@ -199,11 +192,11 @@ class _Guest:
 
         return Stabilizer()
 
-    def step_end(self, state: Any, control: Any) -> None:
+    def step_end(self, progress: Any, control: Any) -> None:
         """Log the step, and stop or wait if somebody asked for it."""
-        if not getattr(state, "is_world_process_zero", True):
+        if not getattr(progress, "is_world_process_zero", True):
             return
-        step = int(state.global_step)
+        step = int(progress.global_step)
         decision: Decision = self._run.log(self.row(), step, samples=self.samples(step))
         if decision.stop:
             control.should_training_stop = True
@@ -215,7 +208,7 @@ class _Guest:
         try:
             hook(*args)
         except Exception as error:
-            self._run._complain(getattr(hook, "__name__", "hook"), error)
+            self._run.complain(getattr(hook, "__name__", "hook"), error)
 
 
 def _settings(args: Any) -> dict[str, Any]:

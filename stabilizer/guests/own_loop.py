@@ -121,7 +121,7 @@ class GuestRun:
         except queue.Full:
             self._dropped += 1
         except Exception as error:  # a row of odd things
-            self._complain("log", error)
+            self.complain("log", error)
         return Decision(
             stop=bool(self._host.ended_by), paused=self._host.paused, changes=self._apply(),
             incidents=len({f.incident for f in self._findings if f.severity != "info"}), findings=self._findings,
@@ -151,7 +151,7 @@ class GuestRun:
             self._controls.add(ours, start)
             self._knobs[ours] = LoopKnob(ours, get, within, base, start)
         except Exception as error:
-            self._complain(f"knob {name}", error)
+            self.complain(f"knob {name}", error)
 
     def wait(self) -> None:
         """Return when nobody wants the run to pause any more."""
@@ -175,7 +175,7 @@ class GuestRun:
                 self._host.note(f"{self._dropped:,} rows were not kept: nothing could be written for a while")
             self._monitor.close(state, self._step, self._engine.mode)
         except Exception as error:
-            self._complain("finish", error)
+            self.complain("finish", error)
 
     def crashed(self, error: BaseException) -> None:
         """Put an exception of the loop on record and close the run as failed."""
@@ -205,7 +205,7 @@ class GuestRun:
                 changed[name] = (before, wanted)
             except Exception as error:
                 self._controls.set(name, before)
-                self._complain(f"knob {name}", error)
+                self.complain(f"knob {name}", error)
         return changed
 
     # --- the thread -------------------------------------------------------------------------------------------------
@@ -225,10 +225,10 @@ class GuestRun:
                 else:
                     row()
             except Exception as error:
-                self._complain("monitor", error)
+                self.complain("monitor", error)
 
     def _take(self, row: _Row) -> None:
-        self._host.step = row.step
+        self._host.last_step = row.step
         metrics = {self._ours(name, row): value for name, value in row.metrics.items()}
         self._monitor.write(row.step, metrics | self._controls.values())
         if row.samples:
@@ -243,7 +243,7 @@ class GuestRun:
             self._requests.look()
             self._monitor.writer.status("paused" if self._host.paused else "running", self._host.step)
         except Exception as error:
-            self._complain("requests", error)
+            self.complain("requests", error)
 
     def _act(self, view: Any) -> None:
         self._requests.look()
@@ -266,7 +266,7 @@ class GuestRun:
                 )
         return self._names[name]
 
-    def _complain(self, what: str, error: Exception) -> None:
+    def complain(self, what: str, error: Exception) -> None:
         """Say a failure of ours once, on stderr and in the run."""
         text = f"stabilizer: {what}: {type(error).__name__}: {error}"
         if text in self._troubled:

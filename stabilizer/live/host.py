@@ -6,7 +6,6 @@ It is the `Host` of the remedies (`control`) and the `RequestHost` of the reques
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from stabilizer.control.fork import Fork, paired
@@ -14,20 +13,16 @@ from stabilizer.control.probe import Probe, probe
 from stabilizer.core.knobs import Checkpoint
 from stabilizer.core.records import Action
 from stabilizer.live.monitor import Monitor
+from stabilizer.live.recorder import Recorder
 from stabilizer.training.loop import Trainer
 
 
-class RunHost:
+class RunHost(Recorder):
     """Acts on one trainer and puts every act on record."""
 
     def __init__(self, trainer: Trainer, monitor: Monitor, earlier: Sequence[Action] = ()):
+        super().__init__(monitor, earlier)
         self.trainer = trainer
-        self.monitor = monitor
-        self.entries: list[Action] = list(earlier)
-        """The journal, with the entries of earlier processes."""
-        self.paused = False
-        self.ended_by = ""
-        """The fix that ends the run; empty while none does."""
         self.unsaved = ""
         """Why the newest checkpoint is not on disk; empty while it is."""
 
@@ -50,30 +45,6 @@ class RunHost:
         else:
             self.unsaved = ""
 
-    def hold(self, paused: bool) -> None:
-        """Pause before the next step, or continue."""
-        self.paused = paused
-
-    def journal(self, action: Action) -> Action:
-        """Write an entry of the journal, with the step after which it holds where that is not its own step."""
-        if action.step != self.step:  # a return to a checkpoint; the end of what an earlier process began
-            action = replace(action, data={**action.data, "after_step": self.step})
-        record = self.monitor.writer.action(action)
-        self.entries.append(record)
-        return record
-
-    def note(self, text: str, **data: Any) -> None:
-        """Write a note that detectors do not see."""
-        self.monitor.writer.event(self.step, "note", text, **data)
-
-    def declare(self, step: int, kind: str, text: str, **data: Any) -> None:
-        """Write an event; detectors see it from that step on."""
-        self.monitor.declare(step, kind, text, **data)
-
-    def declared(self, action: str) -> bool:
-        """Whether an event of this action is on record."""
-        return any(event.data.get("action") == action for event in self.monitor.history.events)
-
     def roll_back(self, checkpoint: Checkpoint, text: str, *, vary_data: bool = True, **data: Any) -> None:
         """Return to a checkpoint: the trainer goes back, a new attempt begins, the old branch stays readable."""
         self.trainer.controls.restore(checkpoint, vary_data=vary_data)
@@ -81,11 +52,6 @@ class RunHost:
         self.save_checkpoint()  # before the attempt is declared: a crash in between must not resume the old branch
         self.monitor.begin_attempt(checkpoint.step + 1, "rollback")
         self.declare(checkpoint.step + 1, "rollback", text, **data)
-
-    def pause(self, text: str) -> None:
-        """Wait after this step until a user asks to resume."""
-        self.hold(True)
-        self.declare(self.step, "note", f"paused: {text}")
 
     def stop(self, text: str) -> None:
         """End the run after this step, with its state saved."""

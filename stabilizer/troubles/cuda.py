@@ -44,7 +44,7 @@ TROUBLES = (
         cause=_LOGITS, fix=_LOGITS_FIX, kind="out-of-memory",
         work=lambda v: _filled(v) | {"keys": _KEYS},
         source="THUDM/slime#1951",
-        example='  File "/root/slime/slime/utils/ppo_utils.py", line 672, in calculate_log_probs_and_entropy\n'
+        example='  File "/opt/slime/slime/utils/ppo_utils.py", line 672, in calculate_log_probs_and_entropy\n'
         "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 44.07 GiB. GPU 0 has a total capacity of 139.81 GiB "
         "of which 39.50 GiB is free.",
     ),

@@ -41,10 +41,10 @@ class FirstRows(Detector):
     """The few rows of this log prove that nothing can be learned as it is, or that something is broken already.
 
     Signature
-        In a log of fewer than 25 rows, each row says so: every answer is cut at the limit, every group's answers earn
-        the same, the gradient is exactly 0, no answer earns anything, one of several reward functions never pays
-        (`info`), the learning rate is 0 after the first row. Or one row does: the KL to the reference is 5 nats/token
-        or more. Or the entropy fell to nothing while nearly all answers are cut.
+        In a log of fewer than 25 rows, one of these holds in every row: each answer is cut at the limit, the answers of
+        each group earn the same, the gradient is exactly 0, no answer earns anything, one of several reward functions
+        always gives 0 (`info`), the learning rate is 0 after the first row. Or one row has a KL to the reference of 5
+        nats/token or more. Or the entropy fell to nothing while nearly all answers are cut.
 
     Why it matters
         These facts need no trend. A run that begins like this wastes every further hour.
@@ -122,13 +122,12 @@ def same_rewards(view: RunView) -> Fact | None:
         return None
     mean = _all(view, "reward/mean")
     if mean is not None and len(mean) > 1 and not mean.any():
-        return None  # `nothing_earned` says so
+        return None  # reported by `nothing_earned`
     return Fact(
         "same-rewards", "warn", "the answers of every group earn the same, so no advantage and no gradient is left",
         "dead-groups",
         "check the reward function on a right and a wrong answer of one prompt, make it finer than pass or fail,"
-        " sample at"
-        " temperature 1, take more answers a group, or prompts that are solved sometimes",
+        " sample at temperature 1, take more answers a group, or prompts that are solved sometimes",
     )  # fmt: skip
 
 
@@ -140,9 +139,8 @@ def nothing_earned(view: RunView) -> Fact | None:
     return Fact(
         "no-reward", "warn", "the reward is 0 for every answer", "prompts-too-hard",
         "print one completion and call the reward function on it yourself: a verifier that raises or times out"
-        " (math_verify"
-        " outside the main thread, a missing package) scores everything 0, and so do a format that the model does not"
-        " write, answers cut before their result, and prompts that are too hard",
+        " (math_verify outside the main thread, a missing package) scores everything 0, and so do a format that the"
+        " model does not write, answers cut before their result, and prompts that are too hard",
     )  # fmt: skip
 
 
@@ -171,8 +169,7 @@ def no_gradient(view: RunView) -> Fact | None:
     return Fact(
         "no-gradient", "critical", "the gradient norm is exactly 0, so no weight changes", "dead-groups",
         "give the groups different rewards first (see the other facts of these rows); if they differ, look for"
-        " parameters"
-        " without gradient: frozen weights, adapters under reentrant gradient checkpointing",
+        " parameters without gradient: frozen weights, adapters under reentrant gradient checkpointing",
     )  # fmt: skip
 
 
@@ -196,8 +193,8 @@ def far_from_reference(view: RunView) -> Fact | None:
     return Fact(
         "far", "critical", f"the KL to the reference has reached {at}", "lr-too-high",
         "start from the last checkpoint before it rose, with a lower learning rate. If it is that high in the first"
-        " row,"
-        " the reference is another model or template than the policy, or the two compute different log-probabilities",
+        " row, the reference is another model or template than the policy, or the two compute different"
+        " log-probabilities",
     )  # fmt: skip
 
 
@@ -211,11 +208,9 @@ def entropy_gone(view: RunView) -> Fact | None:
     return Fact(
         "entropy-gone", "critical",
         f"the entropy fell from {entropy[0]:.3g} to {entropy[-1]:.2g} nats/token while {cut[-1]:.0%} of answers are"
-        " cut: the"
-        " policy repeats itself", "exploration-exhausted",
+        " cut: the policy repeats itself", "exploration-exhausted",
         "return to the start with a lower learning rate and a KL term or entropy bonus; the present weights are not"
-        " worth"
-        " continuing",
+        " worth continuing",
     )  # fmt: skip
 
 
