@@ -45,6 +45,7 @@ def attach(trainer: Any, *, runs: str | Path = "runs", remedy: str = "suggest", 
     trainer.add_callback(guest.callback())
     guest.wrap("_get_grad_norm", guest.saw_norm)
     guest.wrap("training_step", guest.saw_loss)
+    guest.note_crashes()
     why = "" if alone else " (several processes: watching only)"
     print(f"stabilizer: watching {type(trainer).__name__} in {run.path}; knobs: {', '.join(found) or 'none'}{why}")
     return run
@@ -56,8 +57,10 @@ class _Guest:
     def __init__(self, trainer: Any, run: GuestRun):
         self._trainer = trainer
         self._run = run
-        self._seen: dict[str, int] = {}
-        """How many values of each list of TRL's metrics were taken."""
+        self._seen: dict[str, tuple[list[Any], int]] = {}
+        """Each list of TRL's metrics and how many of its values were taken. TRL begins new lists after its own log."""
+        self._next_beta: float | None = None
+        """What beta is from the next generation on; None while nobody changed it."""
         self._norms: list[float] = []
         self._losses: list[float] = []
 
@@ -77,6 +80,20 @@ class _Guest:
 
         setattr(self._trainer, method, seen)
 
+    def note_crashes(self) -> None:
+        """Put an exception that ends `train()` on record; the caller gets it unchanged."""
+        plain = self._trainer.train
+
+        @functools.wraps(plain)
+        def train(*args: Any, **named: Any) -> Any:
+            try:
+                return plain(*args, **named)
+            except BaseException as error:
+                self._guard(self._run.crashed, error)
+                raise
+
+        self._trainer.train = train
+
     def saw_norm(self, norm: Any) -> None:
         """The global norm before clipping."""
         self._norms.append(float(norm))
@@ -89,8 +106,9 @@ class _Guest:
         """All that is new since the last step."""
         found: dict[str, float] = {}
         for name, values in dict(getattr(self._trainer, "_metrics", {}).get("train", {})).items():
-            fresh = list(values)[self._seen.get(name, 0) :] if len(values) >= self._seen.get(name, 0) else list(values)
-            self._seen[name] = len(values)
+            before, taken = self._seen.get(name, (values, 0))
+            self._seen[name] = (values, len(values))
+            fresh = values[taken:] if values is before else values
             numbers = [float(value) for value in fresh if isinstance(value, (int, float))]
             if numbers:
                 found[name] = numbers[-1] if name == "num_tokens" else sum(numbers) / len(numbers)
@@ -151,12 +169,29 @@ class _Guest:
 
         offer("lr", lambda: float(args.learning_rate), self._set_rate)
         if getattr(trainer, "beta", 0.0) > 0 or getattr(trainer, "ref_model", None) is not None or _adapted(trainer):
-            attribute("beta", trainer, "beta")  # without a reference beta could not leave 0
+            offer("beta", lambda: float(trainer.beta), self._set_beta)  # without a reference beta could not leave 0
         attribute("epsilon_low", trainer, "epsilon_low")
         attribute("epsilon_high", trainer, "epsilon_high")
         if not getattr(trainer, "is_deepspeed_enabled", False):  # DeepSpeed clips by its own configuration
             attribute("max_grad_norm", args, "max_grad_norm")
         return offered
+
+    def _set_beta(self, beta: float) -> None:
+        """A new beta from the next generation on: buffered completions may have no reference log-probabilities."""
+        if self._next_beta is None:
+            self._wrap_generation()
+        self._next_beta = beta
+
+    def _wrap_generation(self) -> None:
+        trainer, plain = self._trainer, self._trainer._generate_and_score_completions
+
+        @functools.wraps(plain)
+        def generate(*args: Any, **named: Any) -> Any:
+            if trainer.model.training:  # an evaluation may come in the middle of a buffer
+                trainer.beta = self._next_beta
+            return plain(*args, **named)
+
+        trainer._generate_and_score_completions = generate
 
     def _set_rate(self, rate: float) -> None:
         """A new peak rate, in the schedule and in the optimizer: a schedule alone acts two steps later."""
@@ -183,9 +218,6 @@ class _Guest:
 
             def on_step_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
                 guest._guard(guest.step_end, state, control)
-
-            def on_log(self, args: Any, state: Any, control: Any, **others: Any) -> None:
-                guest._seen.clear()  # TRL begins new lists after each of its own logs
 
             def on_train_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
                 guest._guard(guest._run.finish)

@@ -12,6 +12,7 @@ pytestmark = pytest.mark.skipif(not TRL, reason="needs TRL: make test-trl runs t
 
 if TRL:
     import torch
+    from peft import LoraConfig
 
     from stabilizer.core.knobs import KNOBS
     from stabilizer.guests.attach import attach
@@ -23,8 +24,24 @@ def weights(of):
     return torch.cat([p.detach().flatten() for p in of.model.parameters()])
 
 
-def test_every_step_is_a_row_equal_to_trls_own_log(tmp_path):
-    run = trainer(tmp_path / "out")
+def turn(guest, plan):
+    """Set knobs when the row of a step is logged; returns the changes of each step as they come."""
+    plain, changes = guest.log, {}
+
+    def log(metrics, step=None, **more):
+        for name, value in plan.get(step, {}).items():
+            guest._controls.set(name, value)
+        decision = plain(metrics, step, **more)
+        changes[step] = dict(decision.changes)
+        return decision
+
+    guest.log = log
+    return changes
+
+
+@pytest.mark.parametrize("rloo", [False, True])
+def test_every_step_is_a_row_equal_to_trls_own_log(tmp_path, rloo):
+    run = trainer(tmp_path / "out", rloo=rloo)
     guest = attach(run, runs=tmp_path / "runs")
     run.train()
     view = RunReader(guest.path).history.view()
@@ -72,26 +89,55 @@ def test_a_guest_that_changes_nothing_changes_no_bit(tmp_path):
 def test_a_knob_that_is_set_acts_at_the_next_step(tmp_path):
     run = trainer(tmp_path / "out", steps=6, beta=0.1)
     guest = attach(run, runs=tmp_path / "runs")
-    turned = []
-
-    def turn(plain):
-        def log(metrics, step=None, **more):
-            if step == 3:
-                guest._controls.set("control/lr_scale", 0.5)
-                guest._controls.set("control/beta", 0.2)
-                guest._controls.set("control/epsilon_high", 0.4)
-            decision = plain(metrics, step, **more)
-            turned.append(dict(decision.changes))
-            return decision
-
-        return log
-
-    guest.log = turn(guest.log)
+    changes = turn(guest, {3: {"control/lr_scale": 0.5, "control/beta": 0.2, "control/epsilon_high": 0.4}})
     run.train()
-    assert set(turned[2]) == {"control/lr_scale", "control/beta", "control/epsilon_high"} <= set(KNOBS)
+    assert set(changes[3]) == {"control/lr_scale", "control/beta", "control/epsilon_high"} <= set(KNOBS)
     assert (run.beta, run.epsilon_high) == (0.2, 0.4)
     rates = [row["learning_rate"] for row in run.state.log_history if "learning_rate" in row]
     assert rates[:3] == pytest.approx([1e-3] * 3) and rates[4:] == pytest.approx([5e-4] * 2)
+
+
+def test_beta_that_leaves_zero_waits_for_the_next_generation(tmp_path):
+    run = trainer(tmp_path / "out", steps=12, beta=0.1, num_iterations=4)
+    guest = attach(run, runs=tmp_path / "runs")
+    turn(guest, {2: {"control/beta": 0.0}, 6: {"control/beta": 0.1}})
+    run.train()
+    logged = {row["step"]: "kl" in row for row in run.state.log_history if "reward" in row or "loss" in row}
+    assert [step for step, measured in logged.items() if not measured] == [5, 6, 7, 8]
+
+
+def test_adapters_get_a_kl_to_their_base_from_beta_zero(tmp_path):
+    adapters = LoraConfig(task_type="CAUSAL_LM", target_modules=["q_proj", "v_proj"])
+    run = trainer(tmp_path / "out", steps=6, adapters=adapters, num_iterations=4, learning_rate=0.05)
+    guest = attach(run, runs=tmp_path / "runs")
+    turn(guest, {2: {"control/beta": 0.05}})
+    run.train()
+    kl = RunReader(guest.path).history.view().series("policy/kl_ref")
+    assert kl.steps.tolist() == [5, 6] and all(value > 0 for value in kl.values)
+
+
+def test_an_evaluation_between_two_logs_changes_no_row(tmp_path):
+    rows = []
+    for folder, settings in (("a", {}), ("b", {"eval_strategy": "steps", "eval_steps": 2})):
+        run = trainer(tmp_path / folder, steps=8, logging_steps=4, per_device_eval_batch_size=8, **settings)
+        guest = attach(run, runs=tmp_path / "runs", name=folder)
+        run.train()
+        means = RunReader(guest.path).history.view().series("reward/mean").values
+        logged = [row["reward"] for row in run.state.log_history if "reward" in row]
+        assert means.reshape(2, 4).mean(1).tolist() == pytest.approx(logged, rel=1e-5)
+        rows.append(means.tolist())
+    assert rows[0][:2] == rows[1][:2]  # the evaluation draws random numbers of its own afterwards
+
+
+def test_a_training_that_raises_is_on_record_as_failed(tmp_path):
+    def broken(completions, **others):
+        raise ZeroDivisionError("in the reward")
+
+    run = trainer(tmp_path / "out", reward=broken)
+    guest = attach(run, runs=tmp_path / "runs")
+    with pytest.raises(ZeroDivisionError, match="in the reward"):
+        run.train()
+    assert json.loads((guest.path / "status.json").read_text())["state"] == "failed"
 
 
 def test_beta_is_not_offered_where_no_reference_was_loaded(tmp_path, capsys):

@@ -9,7 +9,7 @@ import torch
 from datasets import Dataset
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
-from trl import GRPOConfig, GRPOTrainer
+from trl import GRPOConfig, GRPOTrainer, RLOOConfig, RLOOTrainer
 
 PAD, EOS = "<pad>", "<eos>"
 WORDS = [PAD, EOS, *"0123456789+= "]
@@ -35,7 +35,9 @@ def reward(completions: list[str], **others: Any) -> list[float]:
     return [float(text.count("1")) for text in completions]
 
 
-def trainer(folder: Any, *, steps: int = 4, **settings: Any) -> GRPOTrainer:
+def trainer(
+    folder: Any, *, steps: int = 4, adapters: Any = None, reward: Any = reward, rloo: bool = False, **settings: Any
+) -> Any:
     arguments = {
         "output_dir": str(folder), "max_steps": steps, "use_cpu": True, "bf16": False, "report_to": "none",
         "per_device_train_batch_size": 8, "num_generations": 4, "max_completion_length": 8, "learning_rate": 1e-3,
@@ -44,8 +46,11 @@ def trainer(folder: Any, *, steps: int = 4, **settings: Any) -> GRPOTrainer:
     start = Path(folder).with_name("start")  # a reference is loaded by the name of the model
     model().save_pretrained(start)
     torch.manual_seed(0)
+    evaluated = settings.get("eval_strategy", "no") != "no"
     data = Dataset.from_dict({"prompt": [f"{a}+{b}=" for a in range(8) for b in range(8)]})
-    return GRPOTrainer(
+    made, config = (RLOOTrainer, RLOOConfig) if rloo else (GRPOTrainer, GRPOConfig)
+    return made(
         model=str(start), processing_class=tokenizer(), reward_funcs=reward, train_dataset=data,
-        args=GRPOConfig(**arguments | settings),
+        eval_dataset=data.select(range(8)) if evaluated else None, peft_config=adapters,
+        args=config(**arguments | settings),
     )  # fmt: skip
