@@ -77,6 +77,8 @@ def run(args: argparse.Namespace) -> int:
         from stabilizer.commands import reward_check
 
         return reward_check.run(args.rewards, args.data, as_json=args.json, fail_on=args.fail_on)
+    if args.data:
+        raise ConfigError("--data: is read only with --rewards FILE.py:FUNCTION")
     if args.config is None:
         raise ConfigError("no configuration given: stabilizer preflight CONFIG, or --rewards FILE.py:FUNCTION")
     options = Options(

@@ -248,8 +248,10 @@ class Failures:
         text = line.text
         trouble = troubles.in_line(text, tuple(self._frames[-_LAST_FRAMES:]))
         if self._inside:
-            self._trouble = troubles.best([found for found in (self._trouble, trouble) if found])
-            if self._in_traceback(line):
+            belongs = self._in_traceback(line)
+            if belongs or not self._found:  # what follows the exception may be another's report of it
+                self._trouble = troubles.best([found for found in (self._trouble, trouble) if found])
+            if belongs:
                 return None
             if self._found and (ended := self.close()):
                 return ended

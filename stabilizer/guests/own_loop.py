@@ -21,7 +21,7 @@ import queue
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -44,6 +44,8 @@ WAITING = 10_000
 """Rows that may wait for the thread. Further ones are dropped and counted: a disk that hangs costs no memory."""
 IDLE_S = 1.0
 """Seconds between heartbeats and looks for requests while no row arrives."""
+LONGEST_SETTING = 500
+"""Characters of a setting that is kept as text."""
 CLOSING_S = 30.0
 """Longest wait at the end for rows that are still queued."""
 
@@ -83,8 +85,12 @@ class GuestRun:
                 " checkpoints of stabilizer's own trainer (stabilizer train --remedy auto-safe)"
             )
         self.path = Path(runs) / new_run_id(name)
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ValueError(f"runs = {str(runs)!r}: no folder can be made there ({error}); name another") from None
         writer = RunWriter.create(
-            self.path, config=dict(config or {}), task=name, trainer=trainer, steps=steps, versions=versions,
+            self.path, config=_plain(dict(config or {})), task=name, trainer=trainer, steps=steps, versions=versions,
             clock="optimizer_step", metrics={},
         )  # fmt: skip
         self._monitor = Monitor(writer)
@@ -114,8 +120,8 @@ class GuestRun:
     def log(self, metrics: Mapping[str, Any], step: int | None = None, *, samples: Sequence[Sample] = ()) -> Decision:
         """Log a row and apply what was asked of the run; numbers that are no numbers are left out."""
         try:
-            self._step = self._step + 1 if step is None else int(step)
-            numbers = {str(key): found for key, value in metrics.items() if (found := _number(value)) is not None}
+            self._step = _counted(self._step, step)
+            numbers = dict(_numbers(metrics))
             if not self._closed:
                 self._rows.put_nowait(_Row(self._step, numbers, samples))
         except queue.Full:
@@ -285,14 +291,41 @@ class GuestRun:
                 write()
 
 
+def _counted(before: int, step: Any) -> int:
+    """The step of a row: the given one, or the next where it is no number."""
+    try:
+        return before + 1 if step is None else int(step)
+    except (TypeError, ValueError, OverflowError):
+        return before + 1
+
+
+def _numbers(metrics: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    """Names and values of what is a number; whatever else is logged costs only itself."""
+    for key, value in metrics.items():
+        try:
+            found = _number(value)
+            if found is not None:
+                yield str(key), found
+        except Exception:  # noqa: S112 (a value of somebody's own class)
+            continue
+
+
 def _number(value: Any) -> float | None:
     """A value as a number: also of a tensor or an array of one element. None for anything else."""
     if not isinstance(value, (bool, int, float)):
-        try:
-            value = value.item()
-        except (AttributeError, ValueError, RuntimeError, TypeError):
-            return None
+        value = value.item()
     return number(value) if isinstance(value, (bool, int, float)) else None
+
+
+def _plain(value: Any) -> Any:
+    """Settings as JSON holds them: what is no plain value becomes text."""
+    if isinstance(value, (str, bool, int, float, type(None))):
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): _plain(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(inner) for inner in value]
+    return str(value)[:LONGEST_SETTING]
 
 
 def init(name: str = "run", **options: Any) -> GuestRun:

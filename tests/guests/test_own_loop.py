@@ -64,6 +64,39 @@ def test_odd_values_cost_no_more_than_themselves(tmp_path, value):
     assert RunReader(run.path).history.view().series("reward/mean").values[0] == 0.5
 
 
+class Odd:
+    def __str__(self):
+        raise RuntimeError("no text")
+
+    def item(self):
+        raise OverflowError("too large")
+
+
+def test_a_value_a_key_or_a_step_of_an_odd_class_costs_only_itself(tmp_path):
+    run = GuestRun("mine", runs=tmp_path)
+    run.log({"odd": Odd(), "reward": 0.1}, 1)
+    run.log({Odd(): 1.0, "reward": 0.2}, 2)
+    run.log({"reward": 0.3}, math.nan)
+    run.log({"reward": 0.4}, Odd())
+    run.finish()
+    rewards = RunReader(run.path).history.view().series("reward/mean")
+    assert rewards.values.tolist() == [0.1, 0.2, 0.3, 0.4] and rewards.steps.tolist() == [1, 2, 3, 4]
+
+
+def test_settings_of_any_class_are_kept_as_text(tmp_path):
+    config = {"out": Path("x/y"), "names": {"a"}, "inner": {"dtype": complex}, "pair": (1, 2)}
+    GuestRun("mine", runs=tmp_path, config=config).finish()
+    (path,) = (p for p in tmp_path.iterdir() if p.is_dir())
+    kept = json.loads((path / "run.json").read_text())["config"]
+    assert kept == {"out": "x/y", "names": "{'a'}", "inner": {"dtype": "<class 'complex'>"}, "pair": [1, 2]}
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ValueError, match="runs = .*file.*no folder can be made there"):
+        GuestRun("mine", runs=tmp_path / "file" / "runs")
+
+
 def test_tensors_of_one_element_are_numbers(tmp_path):
     import numpy as np
 

@@ -93,6 +93,19 @@ def test_the_same_message_elsewhere_is_no_trouble_of_the_logits():
     assert event.data.get("trouble") != "cuda/logits-out-of-memory"
 
 
+@pytest.mark.parametrize("between", ["", "ok\n"])
+def test_a_report_of_the_launcher_hides_no_exception(between):
+    seen = events(
+        "Traceback (most recent call last):\n"
+        '  File "/x/train.py", line 9, in main\n    trainer.train()\n'
+        f"ValueError: bad\n{between}"
+        "W1126 10:00:00 torch/distributed/elastic/api.py:900] Sending process 77 closing signal SIGTERM\n"
+        "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:\n"
+    )
+    assert seen[0].data["message"] == "ValueError: bad" and "trouble" not in seen[0].data
+    assert all(event.data["trouble"] == "nccl/child-failed" for event in seen[1:])
+
+
 def test_the_innermost_frame_of_own_code_is_kept():
     (event,) = events(
         "Traceback (most recent call last):\n"

@@ -174,7 +174,7 @@ def _attacked(spec: RewardSpec, problems: Sequence[Problem]) -> Report:
     try:
         about = process.start()
         _measure(report, process, about, problems, chat=False)
-        if len(report.failures) == len(answers(problems[0])):
+        if not report.findings and len(report.failures) == len(answers(problems[0])):
             other = Report(spec.name, form="chat messages")
             _measure(other, process, about, problems, chat=True)
             if len(other.failures) < len(report.failures):
@@ -186,19 +186,28 @@ def _attacked(spec: RewardSpec, problems: Sequence[Problem]) -> Report:
         return report
     finally:
         process.close()
-    report.findings += _judged(report)
+    report.findings = _judged(report)
     return report
 
 
 def _measure(
     report: Report, process: RewardProcess, about: Mapping[str, Any], problems: Sequence[Problem], *, chat: bool
 ) -> None:
-    names = list(answers(problems[0]))
-    for name in names:
+    lacking = [name for name in about["needed"] if not _given(name, problems)]
+    if lacking:
+        report.findings.append(Finding(
+            "rewards/needs-column", "critical", f"it needs {', '.join(lacking)}, which these questions do not have",
+            "give questions with these columns: --data FILE.jsonl",
+        ))  # fmt: skip
+        return
+    for name in answers(problems[0]):
         texts = [answers(problem)[name] for problem in problems]
         first, why = _called(report, process, about, problems, texts, chat)
         report.values[name] = _mean(first)
         if why:
+            if report.seconds >= TIMEOUT_S:
+                report.findings.append(_hangs(name))
+                return
             report.failures[name] = why
             continue
         again, _ = _called(report, process, about, problems[::-1], texts[::-1], chat)
@@ -206,19 +215,20 @@ def _measure(
             report.unsteady.append(name)
 
 
+def _hangs(name: str) -> Finding:
+    return Finding(
+        "rewards/hangs", "critical", f"it gave no answer to {name!r} within {TIMEOUT_S:g} s",
+        "bound its work: the length of the text it parses, its requests, the time limit of its parser",
+    )  # fmt: skip
+
+
 def _called(
     report: Report, process: RewardProcess, about: Mapping[str, Any], problems: Sequence[Problem],
     texts: Sequence[str], chat: bool,
 ) -> tuple[list[float | None], str]:  # fmt: skip
-    def shown(text: str, role: str) -> Any:
-        return [{"role": role, "content": text}] if chat else text
-
-    lists: dict[str, list[Any]] = {
-        name: [problem.columns.get(name, problem.answer) for problem in problems] for name in about["columns"]
-    }
-    lists |= {
-        "prompts": [shown(problem.prompt, "user") for problem in problems],
-        "completions": [shown(text, "assistant") for text in texts],
+    lists = _columns(about, problems) | {
+        "prompts": [_shown(problem.prompt, "user", chat) for problem in problems],
+        "completions": [_shown(text, "assistant", chat) for text in texts],
         "answers": [problem.answer for problem in problems],
     }
     began = perf_counter()
@@ -229,6 +239,22 @@ def _called(
     finally:
         report.seconds = max(report.seconds, perf_counter() - began)
     return [value for value, _ in scores], next((why for _, why in scores if why), "")
+
+
+def _shown(text: str, role: str, chat: bool) -> Any:
+    return [{"role": role, "content": text}] if chat else text
+
+
+def _columns(about: Mapping[str, Any], problems: Sequence[Problem]) -> dict[str, list[Any]]:
+    """The columns that a function reads; one of `**columns` may read any name of the answer."""
+    names = [name for name in about["columns"] if _given(name, problems)]
+    names += [name for name in ANSWER_KEYS if about["rest"] and name not in names]
+    return {name: [problem.columns.get(name, problem.answer) for problem in problems] for name in names}
+
+
+def _given(name: str, problems: Sequence[Problem]) -> bool:
+    """Whether the questions have this column; the answer stands in for any of its usual names."""
+    return name in ANSWER_KEYS or all(name in problem.columns for problem in problems)
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
@@ -244,8 +270,13 @@ def _differ(one: float | None, other: float | None) -> bool:
 
 def _judged(report: Report) -> list[Finding]:
     """Findings, the gravest first."""
-    found = [*_failing(report), *_worth(report)]
-    if report.seconds > SLOW_S:
+    found = [*report.findings, *_failing(report), *_worth(report)]
+    if not (found or report.known):
+        found.append(Finding(
+            "rewards/no-value", "critical", "it returned None for every answer, so nothing is rewarded",
+            "return a number for each completion, 0 for one that earns nothing",
+        ))  # fmt: skip
+    if SLOW_S < report.seconds < TIMEOUT_S:
         found.append(Finding(
             "rewards/slow", "warn", f"one call took {report.seconds:.1f} s",
             "bound its work (length of the text, time limit of the parser); a step calls it for hundreds of"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 
@@ -37,6 +38,15 @@ def backtracks(completions, answer, **columns):
 
 def text_format(completions, **columns):
     return [float("<answer>" in text) for text in completions]
+
+def nothing(completions, **columns):
+    return [None] * len(completions)
+
+def sleeps(completions, **columns):
+    time.sleep(60)
+
+def by_difficulty(completions, difficulty):
+    return [float(value) for value in difficulty]
 
 def one(completion, answer):
     return 1.0 if completion.strip().endswith("\\boxed{" + answer + "}.") else 0.0
@@ -85,7 +95,28 @@ def test_a_function_that_draws_is_not_deterministic(file):
 
 def test_a_pattern_that_backtracks_is_slow_or_ends_at_the_limit(file):
     report, findings = found(file, "backtracks")
-    assert "rewards/slow" in findings and report.seconds > 1
+    assert {"rewards/slow", "rewards/hangs"} & set(findings) and report.seconds > 1
+
+
+def test_no_value_for_any_answer_is_no_all_clear(file):
+    assert found(file, "nothing")[1]["rewards/no-value"].severity == "critical"
+
+
+def test_a_function_that_hangs_is_given_up_after_one_call(file, monkeypatch):
+    monkeypatch.setattr("stabilizer.training.rewards.attack.TIMEOUT_S", 1.0)
+    began = time.monotonic()
+    report, findings = found(file, "sleeps")
+    assert findings["rewards/hangs"].severity == "critical" and len(report.values) == 1
+    assert time.monotonic() - began < 10
+
+
+def test_a_column_that_the_questions_lack_is_named_and_not_made_up(file, tmp_path):
+    report, findings = found(file, "by_difficulty")
+    assert "difficulty" in findings["rewards/needs-column"].what and not report.values
+    data = tmp_path / "data.jsonl"
+    data.write_text('{"question": "1+1?", "answer": "2", "difficulty": 3}\n')
+    (report,) = attack([f"{file}:by_difficulty"], problems_of(data))
+    assert report.values["empty"] == 3.0
 
 
 def test_a_reward_for_form_may_value_a_wrong_answer(file):
@@ -117,6 +148,7 @@ def test_the_command_prints_what_was_found_and_exits_1(file, capsys):
     assert main(["preflight", "--rewards", f"{file}:sound", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["verdict"] == "info" and answer["rewards"][0]["values"]["empty"] == 0.0
+    assert main(["preflight", "--data", "x.jsonl"]) == 2 and "only with --rewards" in capsys.readouterr().err
     assert main(["preflight"]) == 2 and "no configuration given" in capsys.readouterr().err
 
 
