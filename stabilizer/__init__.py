@@ -94,8 +94,11 @@ def init(name: str = "run", **options: Any) -> GuestRun:
     return GuestRun(name, **options)
 
 
-def attach(trainer: Any, **options: Any) -> GuestRun:
-    """Monitor a trainer of TRL; call it before `trainer.train()`. Options: runs (folder), remedy, name."""
+def attach(trainer: Any, **options: Any) -> GuestRun | None:
+    """Monitor a trainer of TRL; call it before `trainer.train()`. Options: runs (folder), remedy, name.
+
+    None in every process but the main one.
+    """
     from stabilizer.guests.attach import attach
 
     return attach(trainer, **options)

@@ -28,12 +28,15 @@ NAMES = {**state.NAMES, "completions/min_length": "rollout/length_min"}
 """TRL's names of our metrics, as its log has them."""
 
 
-def attach(trainer: Any, *, runs: str | Path = "runs", remedy: str = "suggest", name: str = "") -> GuestRun:
+def attach(trainer: Any, *, runs: str | Path = "runs", remedy: str = "suggest", name: str = "") -> GuestRun | None:
     """Monitor a trainer. Returns the run; `run.path` is its folder for `stabilizer dashboard` and `fix`.
 
-    With several processes only the main one writes, and no knob is offered: a change has to reach all of them.
+    With several processes only the main one has a run, the others get None. No knob is offered then: a change has to
+    reach all of them.
     """
     args = trainer.args
+    if getattr(args, "process_index", 0) != 0:
+        return None
     steps = args.max_steps if getattr(args, "max_steps", -1) > 0 else None
     run = GuestRun(
         name or type(trainer).__name__, runs=runs, config=_settings(args), remedy=remedy, steps=steps, trainer="trl",

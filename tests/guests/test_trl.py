@@ -140,6 +140,13 @@ def test_a_training_that_raises_is_on_record_as_failed(tmp_path):
     assert json.loads((guest.path / "status.json").read_text())["state"] == "failed"
 
 
+def test_only_the_main_process_has_a_run(tmp_path):
+    class Second:
+        args = type("Arguments", (), {"process_index": 1, "world_size": 2})
+
+    assert attach(Second(), runs=tmp_path / "runs") is None and not (tmp_path / "runs").exists()
+
+
 def test_beta_is_not_offered_where_no_reference_was_loaded(tmp_path, capsys):
     attach(trainer(tmp_path / "out"), runs=tmp_path / "runs").finish()
     said = capsys.readouterr().out
