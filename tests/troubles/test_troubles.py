@@ -10,7 +10,7 @@ import pytest
 from stabilizer.formats.console import Failures, Line
 from stabilizer.troubles.all import TROUBLES
 from stabilizer.troubles.arithmetic import by_nearness, divisors, listed, nearest_multiples, whole
-from stabilizer.troubles.search import best, by_id, in_line
+from stabilizer.troubles.search import Found, best, by_id, in_line
 
 
 def shown(example):
@@ -55,6 +55,15 @@ def test_a_fix_is_computed_from_the_numbers_of_the_message():
     (found,) = shown("AssertionError: only support equal chunk. Got size of DataProto 200 and chunk 3.")
     cause, fix = found.trouble.explained(found.values)
     assert "200" in cause and "198 or 201" in fix and "use 2, 4 or 1 GPUs" in fix
+
+
+def test_a_cause_ranks_before_a_consequence_however_sure_that_is():
+    report = by_id()["nccl/watchdog-timeout"]
+    for trouble in TROUBLES:
+        if not trouble.consequence:
+            cause = best(shown(trouble.example))
+            for pair in ((Found(report, {}), cause), (cause, Found(report, {}))):
+                assert best(pair) is cause
 
 
 def test_numbers_that_contradict_a_trouble_rule_it_out():
