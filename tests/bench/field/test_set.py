@@ -9,7 +9,7 @@ from bench.field.cases import HALVES, KINDS, CaseError, cases, file_name, half_o
 from bench.field.score import matched, score
 
 ALL = cases()
-FEWEST, FEWEST_TRAINERS, FEWEST_SHAPES = 48, 12, 8
+FEWEST, FEWEST_TRAINERS, FEWEST_SHAPES = 120, 14, 12
 
 
 def test_the_set_covers_many_threads_trainers_kinds_and_shapes():
