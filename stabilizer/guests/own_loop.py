@@ -31,7 +31,7 @@ from stabilizer.core.metrics import VOCABULARY
 from stabilizer.core.records import Finding, RunState, Sample
 from stabilizer.formats.rows import definition, number
 from stabilizer.guests.host import GuestHost
-from stabilizer.guests.knobs import RATE, LoopControls, LoopKnob, our_name
+from stabilizer.guests.knobs import RATE, LoopControls, LoopKnob, Rates, our_name
 from stabilizer.live.monitor import Monitor
 from stabilizer.live.requests import Requests
 from stabilizer.runs.identity import new_run_id
@@ -79,11 +79,7 @@ class GuestRun:
         remedy: str = "suggest", steps: int | None = None, trainer: str = "own loop",
         names: Mapping[str, str] | None = None, versions: Mapping[str, str] | None = None,
     ):  # fmt: skip
-        if remedy not in MODES:
-            raise ValueError(
-                f"remedy = {remedy!r}: inside another loop it is one of {', '.join(MODES)}; automatic fixes need"
-                " checkpoints of stabilizer's own trainer (stabilizer train --remedy auto-safe)"
-            )
+        check_mode(remedy)
         self.path = Path(runs) / new_run_id(name)
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -113,7 +109,7 @@ class GuestRun:
         writer.status("running", 0, remedy=self._engine.mode)
         self._thread = threading.Thread(target=self._work, name="stabilizer", daemon=True)
         self._thread.start()
-        atexit.register(self.finish)
+        atexit.register(self._at_exit)
 
     # --- the loop's side --------------------------------------------------------------------------------------------
 
@@ -159,6 +155,19 @@ class GuestRun:
         except Exception as error:
             self.complain(f"knob {name}", error)
 
+    def rates(self, optimizer: Any, schedule: Any = None) -> None:
+        """Make the learning rates of a torch optimizer changeable, together with its schedule."""
+        try:
+            rates = Rates([optimizer], [schedule])
+            self.knob("lr", rates.get, rates.set)
+        except Exception as error:
+            self.complain("rates", error)
+
+    @property
+    def closed(self) -> bool:
+        """Whether the run has ended."""
+        return self._closed
+
     def wait(self) -> None:
         """Return when nobody wants the run to pause any more."""
         while self._host.paused and not self._closed:
@@ -189,6 +198,14 @@ class GuestRun:
             step, failed = self._step, error
             self._write(lambda: self._monitor.note_crash(step, failed))
         self.finish("failed" if isinstance(error, Exception) else "stopped")
+
+    def _at_exit(self) -> None:
+        """Close a run that nobody closed. An exception that ends the program is on record as that of the loop."""
+        error = getattr(sys, "last_value", None)
+        if error is None or hasattr(sys, "ps1"):  # at a prompt it is any earlier one
+            self.finish()
+        else:
+            self.crashed(error)
 
     def __enter__(self) -> Self:
         return self
@@ -289,6 +306,15 @@ class GuestRun:
                 self._rows.put_nowait(write)
             else:
                 write()
+
+
+def check_mode(remedy: str) -> None:
+    """ValueError for a mode of remedies that a guest does not have."""
+    if remedy not in MODES:
+        raise ValueError(
+            f"remedy = {remedy!r}: inside another loop it is one of {', '.join(MODES)}; automatic fixes need"
+            " checkpoints of stabilizer's own trainer (stabilizer train --remedy auto-safe)"
+        )
 
 
 def _counted(before: int, step: Any) -> int:

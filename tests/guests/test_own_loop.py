@@ -213,3 +213,71 @@ def test_importing_it_brings_neither_torch_nor_a_trainer():
         [sys.executable, "-c", script], capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(root)}
     )
     assert done.stdout.strip() == "False", done.stderr
+
+
+def test_an_exception_nobody_catches_is_on_record_when_the_program_ends(tmp_path):
+    code = (
+        f"import stabilizer; run = stabilizer.init('mine', runs={str(tmp_path)!r}); run.log({{'reward': 1.0}}); 1 / 0"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert "ZeroDivisionError" in done.stderr
+    (folder,) = tmp_path.iterdir()
+    assert json.loads((folder / "status.json").read_text())["state"] == "failed"
+    assert analyse(load(folder)).verdict == "crashed"
+
+
+@pytest.mark.parametrize("kind", ["LambdaLR", "SequentialLR", "OneCycleLR", "CosineAnnealingLR", None])
+def test_a_changed_rate_scales_all_groups_and_whatever_the_schedule_does_next(tmp_path, kind):
+    import torch
+    from torch.optim import lr_scheduler
+
+    def made():
+        groups = [{"params": [torch.nn.Parameter(torch.zeros(1))], "lr": lr} for lr in (0.1, 0.01)]
+        optimizer = torch.optim.SGD(groups, lr=0.1)
+        schedules = {
+            "LambdaLR": lambda: lr_scheduler.LambdaLR(optimizer, lambda step: 1 / (1 + step)),
+            "SequentialLR": lambda: lr_scheduler.SequentialLR(
+                optimizer,
+                [lr_scheduler.ConstantLR(optimizer, 0.5, 2), lr_scheduler.ExponentialLR(optimizer, 0.9)],
+                milestones=[4],
+            ),
+            "OneCycleLR": lambda: lr_scheduler.OneCycleLR(optimizer, [0.1, 0.01], total_steps=20),
+            "CosineAnnealingLR": lambda: lr_scheduler.CosineAnnealingLR(optimizer, 20),
+        }
+        return optimizer, schedules[kind]() if kind else None
+
+    def rates(run=None, scale_at=None):
+        optimizer, schedule = made()
+        if run:
+            run.rates(optimizer, schedule)
+        found = []
+        for step in range(1, 11):
+            optimizer.step()
+            if schedule:
+                schedule.step()
+            if run and step == scale_at:
+                run._controls.set("control/lr_scale", 0.5)
+            if run:
+                run.log({"reward": 0.1}, step)
+            found.append([group["lr"] for group in optimizer.param_groups])
+        return torch.tensor(found, dtype=torch.float64)
+
+    with GuestRun("mine", runs=tmp_path) as run:
+        scaled, plain = rates(run, scale_at=3), rates()
+    assert torch.allclose(scaled[:2], plain[:2]) and torch.allclose(scaled[2:], plain[2:] / 2, rtol=1e-9)
+
+
+def test_an_optimizer_without_a_rate_costs_only_its_knob(tmp_path, capsys):
+    with GuestRun("mine", runs=tmp_path) as run:
+        run.rates(object())
+        run.log({"reward": 0.5}, 1)
+    assert "AttributeError" in capsys.readouterr().err
+
+
+def test_no_adapter_imports_a_library_before_it_is_used():
+    modules = ["accelerate", "adapter", "attach", "lightning", "own_loop", "sb3", "transformers"]
+    code = f"import sys\nfor name in {modules}:\n    __import__('stabilizer.guests.' + name)\n"
+    code += "heavy = {'torch', 'transformers', 'trl', 'accelerate', 'lightning', 'stable_baselines3'}\n"
+    code += "print(sorted(heavy & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "[]"
