@@ -30,7 +30,8 @@ def resumed_trainer(reader: RunReader, writer: RunWriter) -> Trainer:
     trainer = Trainer(config, checkpoints=path / "checkpoints", attempt=attempt)
     checkpoint = trainer.resume()
     if checkpoint is None:
-        raise ValueError(f"{path / 'checkpoints'}: no checkpoint passes verification; start a new run")
+        why = f" ({trainer.passed_over[0]})" if trainer.passed_over else ""
+        raise ValueError(f"{path / 'checkpoints'}: no checkpoint passes verification{why}; start a new run")
     if trainer.finished and reader.status.get("state") == "finished":
         raise RunComplete(f"{path}: {trainer.finished}; the run is complete; {how_to_train_on(path)}")
     # A checkpoint newer than every attempt was saved just before its attempt could be declared: it branches

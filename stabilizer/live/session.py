@@ -120,6 +120,10 @@ class Session:
         except BaseException:
             writer.close()
             raise
+        for damaged in trainer.passed_over:
+            session.monitor.trouble(
+                trainer.step + 1, f"a newer checkpoint was passed over: {damaged}; resumed from step {trainer.step}"
+            )
         inputs = reader.about.get("inputs")
         for change in changes(inputs) if isinstance(inputs, dict) else ():
             session.monitor.trouble(trainer.step + 1, change)

@@ -18,7 +18,7 @@ import re
 import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from stabilizer.core import json_text
 from stabilizer.core.knobs import Checkpoint
@@ -63,24 +63,43 @@ def write(folder: Path, step: int, attempt: int, files: Mapping[str, bytes | Con
     return Checkpoint(step, attempt, place)
 
 
-def read(checkpoint: Checkpoint) -> dict[str, bytes]:
-    """The files of a state, each checked against the manifest; CheckpointDamaged names the file that does not match."""
+def read(checkpoint: Checkpoint, most: int | None = None) -> dict[str, bytes]:
+    """The files of a state, each checked against the manifest; CheckpointDamaged names the file that does not match.
+
+    With more than `most` bytes none is read.
+    """
+    manifest = _manifest(checkpoint)
+    paths = {name: checkpoint.path / name for name in manifest["files"]}
     try:
-        manifest = json_text.loads((checkpoint.path / MANIFEST).read_bytes())
-        names = list(manifest["files"].keys())
-        if odd := [name for name in names if not (checkpoint.path / name).is_file()]:
-            raise CheckpointDamaged(f"{checkpoint.path / odd[0]}: no file")
-        files = {name: (checkpoint.path / name).read_bytes() for name in names}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        if odd := [path for path in paths.values() if not path.is_file()]:
+            raise CheckpointDamaged(f"{odd[0]}: no file")
+        size = sum(path.stat().st_size for path in paths.values())
+        if most is not None and size > most:
+            raise CheckpointDamaged(f"{checkpoint.path}: {size:,} bytes, but this model's states have at most {most:,}")
+        files = {name: path.read_bytes() for name, path in paths.items()}
+    except CheckpointDamaged:
+        raise
+    except (OSError, ValueError) as error:
         raise CheckpointDamaged(f"{checkpoint.path}: {error}") from error
-    if manifest.get("schema") != SCHEMA:
-        raise CheckpointDamaged(f"{checkpoint.path}: schema {manifest.get('schema')}, but this version reads {SCHEMA}")
     for name, data in files.items():
         entry = manifest["files"][name]
         whole = isinstance(entry, dict) and (len(data), _digest(data)) == (entry.get("size"), entry.get("sha256"))
         if not whole:
             raise CheckpointDamaged(f"{checkpoint.path / name}: {len(data)} bytes that differ from those written")
     return files
+
+
+def _manifest(checkpoint: Checkpoint) -> dict[str, Any]:
+    """The manifest of a state; CheckpointDamaged when it can't be used."""
+    try:
+        manifest = json_text.loads((checkpoint.path / MANIFEST).read_bytes())
+    except (OSError, ValueError) as error:
+        raise CheckpointDamaged(f"{checkpoint.path}: {error}") from error
+    if not isinstance(manifest, dict) or not isinstance(manifest.get("files"), dict):
+        raise CheckpointDamaged(f"{checkpoint.path}: its manifest names no files")
+    if manifest.get("schema") != SCHEMA:
+        raise CheckpointDamaged(f"{checkpoint.path}: schema {manifest.get('schema')}, but this version reads {SCHEMA}")
+    return manifest
 
 
 def scan(folder: Path) -> list[Checkpoint]:

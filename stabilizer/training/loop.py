@@ -44,9 +44,9 @@ from stabilizer.training.rollout.engines import build_engine, build_scorer
 from stabilizer.training.rollout.logprobs import has_plain_head
 from stabilizer.training.rollout.rollouts import Rollouts
 from stabilizer.training.rollout.turns import Outcome
-from stabilizer.training.saved import adapt, newest_state, read_state, starting_policy, write_policy
+from stabilizer.training.saved import adapt, load_state, starting_policy, write_policy
 from stabilizer.training.settings import TrainConfig
-from stabilizer.training.state import Progress, Weights, from_files, to_files
+from stabilizer.training.state import Loaded, Progress, Weights, apply, decode, to_files
 from stabilizer.training.tasks import Problem, Score, random_bits
 from stabilizer.training.tensor_file import TensorFile
 
@@ -99,6 +99,8 @@ class Trainer:
         self._begin = 0  # the step after which the current attempt began
         self.ungraded = 0
         """Held-out problems whose reward failed when the newest step was validated; 0 without a validation."""
+        self.passed_over: list[str] = []
+        """Checkpoints that the last `resume` could not load, each with the reason, newest first."""
 
     @property
     def step(self) -> int:
@@ -357,13 +359,13 @@ class Trainer:
         if checkpoint is None:
             return self._paid_now()
         before, begin, progress = self.state(), self._begin, self._progress
-        files = self._ring.get(checkpoint) or read_state(checkpoint)
+        loaded = load_state(checkpoint, self._weights, self._ring.get(checkpoint))
         try:
-            self._load(files)
+            self._load(loaded)
             self._progress = progress  # with the current prompts and random numbers
             return self._paid_now()
         finally:
-            self._load(before)
+            self._load(decode(before, self._weights))
             self._begin = begin
 
     def _paid_now(self) -> Paid:
@@ -407,7 +409,7 @@ class Trainer:
     def put_back(self, state: Mapping[str, bytes]) -> None:
         """Restore `state` within the same attempt; knobs keep their current values."""
         begin = self._begin
-        self._load(state)
+        self._load(decode(state, self._weights))
         self._begin = begin
 
     def snapshot(self, *, keep: bool = False) -> Checkpoint:
@@ -446,28 +448,41 @@ class Trainer:
         whole state is sound; CheckpointDamaged otherwise.
         """
         salt = self._progress.salt
-        self._load(self._ring.get(checkpoint) or read_state(checkpoint))
+        self._load(load_state(checkpoint, self._weights, self._ring.get(checkpoint)))
         if vary_data:
             self._progress.salt = max(salt, self._progress.salt) + 1
 
     def resume(self) -> Checkpoint | None:
-        """Continue from the newest sound state of the folder, knobs included; damaged ones are skipped."""
-        if newest := newest_state(self._folder):
-            checkpoint, files = newest
-            self.controls.set_all(self._load(files))
+        """Continue from the newest state of the folder that loads, knobs included; None when none does.
+
+        `passed_over` says which newer ones do not load, and why.
+        """
+        self.passed_over = []
+        for checkpoint in reversed(disk.scan(self._folder)):
+            try:
+                loaded = load_state(checkpoint, self._weights)
+            except disk.CheckpointDamaged as error:
+                self.passed_over.append(str(error))
+                continue
+            try:
+                self.controls.set_all(loaded.knobs)
+            except ValueError as error:
+                self.passed_over.append(f"{checkpoint.path}: {error}")
+                continue
+            self._load(loaded)
             return checkpoint
         return None
 
-    def _load(self, files: Mapping[str, bytes]) -> dict[str, float]:
+    def _load(self, loaded: Loaded) -> None:
         self._torn = True
-        self._progress, knobs, reference = from_files(files, self._weights, self.learner.optimizer)
+        reference = apply(loaded, self._weights, self.learner.optimizer)
+        self._progress = loaded.progress
         self.reference.restore(reference)
         self.learner.moved.start_anew()
         self.engine.sync()
         self._unsynced = 0
         self._begin = self._progress.step
         self._torn = False
-        return knobs
 
     def _refuse_if_torn(self) -> None:
         """A mixture of two states must neither learn nor be saved."""

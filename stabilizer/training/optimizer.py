@@ -18,6 +18,11 @@ COPY = "float32"
 SHORT = (torch.bfloat16, torch.float16)
 
 
+def kept_of(parameter: Tensor) -> set[str]:
+    """The names of what the optimizer keeps of a parameter after its first update."""
+    return {"step", "exp_avg", "exp_avg_sq"} | ({COPY} if parameter.dtype in SHORT else set())
+
+
 def build_optimizer(groups: Iterable[dict[str, Any]], *, betas: tuple[float, float], weight_decay: float) -> Any:
     """AdamW over groups of parameters, with copies in float32 where a parameter has a short precision."""
     present = [group for group in groups if group["params"]]

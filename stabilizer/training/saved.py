@@ -5,6 +5,7 @@ A policy can be exported after its data is gone: that needs only the weights and
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -14,13 +15,23 @@ from stabilizer.core.knobs import Checkpoint
 from stabilizer.training import checkpoint as disk
 from stabilizer.training.model import Policy, add_adapters, load_policy, merged_state
 from stabilizer.training.settings import TrainConfig
-from stabilizer.training.state import NEEDED, Progress, Weights, load_weights
+from stabilizer.training.state import (
+    NEEDED,
+    Loaded,
+    Progress,
+    Weights,
+    apply_weights,
+    decode,
+    decode_progress,
+    decode_weights,
+    most_bytes,
+)
 from stabilizer.training.tasks import random_bits
 
 
-def read_state(checkpoint: Checkpoint) -> dict[str, bytes]:
+def read_state(checkpoint: Checkpoint, most: int | None = None) -> dict[str, bytes]:
     """The files of a state, verified and complete enough to continue from; CheckpointDamaged otherwise."""
-    files = disk.read(checkpoint)
+    files = disk.read(checkpoint, most)
     if lacks := NEEDED - files.keys():
         raise disk.CheckpointDamaged(f"{checkpoint.path}: its manifest names no {min(lacks)}")
     try:
@@ -30,20 +41,27 @@ def read_state(checkpoint: Checkpoint) -> dict[str, bytes]:
     return files
 
 
-def newest_state(folder: Path) -> tuple[Checkpoint, dict[str, bytes]] | None:
-    """The newest sound state of a folder; damaged ones are skipped."""
-    for checkpoint in reversed(disk.scan(folder)):
-        try:
-            return checkpoint, read_state(checkpoint)
-        except disk.CheckpointDamaged:
-            continue
-    return None
+def load_state(checkpoint: Checkpoint, weights: Weights, held: Mapping[str, bytes] | None = None) -> Loaded:
+    """A state that is sound and fits the models, from its files on disk or `held` in memory; CheckpointDamaged
+    otherwise."""
+    files = held or read_state(checkpoint, most_bytes(weights))
+    try:
+        loaded = decode(files, weights)
+        if loaded.progress.step != checkpoint.step:
+            raise ValueError(f"it is the state after step {loaded.progress.step}")
+    except ValueError as error:
+        raise disk.CheckpointDamaged(f"{checkpoint.path}: {error}") from error
+    return loaded
 
 
 def newest_progress(folder: Path) -> Progress | None:
-    """The position of a run at that state."""
-    newest = newest_state(folder)
-    return Progress(**loads_python(newest[1]["state.json"])["progress"]) if newest else None
+    """The position of a run at the newest sound state of a folder; damaged ones are skipped."""
+    for checkpoint in reversed(disk.scan(folder)):
+        try:
+            return decode_progress(read_state(checkpoint))
+        except (ValueError, disk.CheckpointDamaged):
+            continue
+    return None
 
 
 def starting_policy(config: TrainConfig, device: torch.device) -> Policy:
@@ -61,10 +79,14 @@ def adapt(policy: Policy, config: TrainConfig) -> None:
 
 def saved_policy(config: TrainConfig, checkpoint: Checkpoint) -> Policy:
     """The policy of a state, on the CPU."""
-    files = read_state(checkpoint)
     policy = starting_policy(config, torch.device("cpu"))
     adapt(policy, config)
-    load_weights(files, Weights(policy.model, None))
+    weights = Weights(policy.model, None)
+    files = read_state(checkpoint)
+    try:
+        apply_weights(decode_weights(files, weights), weights)
+    except ValueError as error:
+        raise disk.CheckpointDamaged(f"{checkpoint.path}: {error}") from error
     return policy
 
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
+from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load as from_safetensors
 from torch import Tensor, nn
 
 from stabilizer.core import json_text
 from stabilizer.core.knobs import Checkpoint
+from stabilizer.training.optimizer import kept_of
 from stabilizer.training.tensor_file import TensorFile
 
 
@@ -106,40 +110,138 @@ def to_files(
     return files | {"state.json": json.dumps(state, indent=1).encode()}
 
 
-@torch.no_grad()
-def load_weights(files: Mapping[str, bytes], weights: Weights) -> None:
-    """Load weights in place; ValueError for another model."""
-    saved = {kind: from_safetensors(files.get(f"{kind}.safetensors", _NOTHING)) for kind in weights.models}
-    present = weights.named()
-    if _shapes(saved) != _shapes(present):
+@dataclass(frozen=True)
+class Loaded:
+    """A state that was read and fits the model, before anything of it is applied."""
+
+    models: Mapping[str, Mapping[str, Tensor]]
+    moments: Mapping[str, Mapping[str, Tensor]]
+    """The optimizer's tensors of each parameter."""
+    reference: Mapping[str, Tensor] | None
+    progress: Progress
+    knobs: Mapping[str, float]
+
+
+def decode(files: Mapping[str, bytes], weights: Weights) -> Loaded:
+    """Read a whole state without applying it. ValueError when it can't be read, or belongs to another model."""
+    try:
+        models, moments = decode_weights(files, weights), _moments(files, weights.parameters())
+        knobs = {str(name): float(value) for name, value in _position(files)["knobs"].items()}
+        return Loaded(models, moments, _reference(files, weights), decode_progress(files), knobs)
+    except (SafetensorError, KeyError, TypeError, AttributeError, OverflowError, RuntimeError) as error:
+        raise ValueError(f"it does not load ({type(error).__name__}: {error})") from error
+
+
+def _moments(files: Mapping[str, bytes], parameters: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
+    """The optimizer's tensors of each parameter. ValueError where one does not fit, or is missing."""
+    moments: dict[str, dict[str, Tensor]] = {}
+    for key, value in from_safetensors(files["optimizer.safetensors"]).items():
+        name, _, quantity = key.rpartition("/")
+        if name not in parameters or value.shape != (() if quantity == "step" else parameters[name].shape):
+            raise ValueError(f"its optimizer has {key} {list(value.shape)}, which fits no parameter of the model")
+        moments.setdefault(name, {})[quantity] = value
+    for name, held in moments.items():
+        if lacks := kept_of(parameters[name]) - held.keys():
+            raise ValueError(f"its optimizer lacks {name}/{min(lacks)}")
+    return moments
+
+
+def decode_weights(files: Mapping[str, bytes], weights: Weights) -> dict[str, dict[str, Tensor]]:
+    """The models of a state. ValueError for those of another model, or for what can't be read."""
+    try:
+        saved = {kind: from_safetensors(files.get(f"{kind}.safetensors", _NOTHING)) for kind in weights.models}
+    except SafetensorError as error:
+        raise ValueError(f"its weights do not load ({error})") from error
+    if _shapes(saved) != _shapes(weights.named()):
         raise ValueError("the checkpoint does not belong to the model in the configuration")
-    for kind, tensors in present.items():
+    return saved
+
+
+@torch.no_grad()
+def apply_weights(saved: Mapping[str, Mapping[str, Tensor]], weights: Weights) -> None:
+    """Copy weights into the models."""
+    for kind, tensors in weights.named().items():
         for name, tensor in tensors.items():
             tensor.copy_(saved[kind][name])
 
 
-def from_files(
-    files: Mapping[str, bytes], weights: Weights, optimizer: torch.optim.Optimizer
-) -> tuple[Progress, dict[str, float], dict[str, Tensor] | None]:
-    """Load weights and optimizer state in place; returns the rest. ValueError for another model."""
-    load_weights(files, weights)
+def apply(loaded: Loaded, weights: Weights, optimizer: torch.optim.Optimizer) -> dict[str, Tensor] | None:
+    """Put weights and optimizer state in place; returns the reference on their device."""
+    apply_weights(loaded.models, weights)
     optimizer.state.clear()
     parameters = weights.parameters()
-    for key, value in from_safetensors(files["optimizer.safetensors"]).items():
-        name, _, quantity = key.rpartition("/")
-        optimizer.state[parameters[name]][quantity] = value.clone().to(parameters[name].device)
-    state = json_text.loads_python(files["state.json"])
+    for name, held in loaded.moments.items():
+        parameter = parameters[name]
+        optimizer.state[parameter].update(
+            {quantity: value.clone().to(parameter.device) for quantity, value in held.items()}
+        )
     device = next(iter(parameters.values())).device
-    reference = None
-    if "reference.safetensors" in files:
-        reference = {name: t.to(device) for name, t in from_safetensors(files["reference.safetensors"]).items()}
-    return Progress(**state["progress"]), state["knobs"], reference
+    if loaded.reference is None:
+        return None
+    return {name: tensor.to(device) for name, tensor in loaded.reference.items()}
+
+
+def most_bytes(weights: Weights) -> int:
+    """The largest state that can belong to these models. A larger one is not read."""
+    return MOST_BYTES_PER_PARAMETER * sum(p.numel() for p in weights.parameters().values()) + MOST_BYTES_BESIDE
+
+
+def _reference(files: Mapping[str, bytes], weights: Weights) -> dict[str, Tensor] | None:
+    if "reference.safetensors" not in files:
+        return None
+    reference = from_safetensors(files["reference.safetensors"])
+    shapes = {name: p.shape for name, p in weights.models["model"].named_parameters()}
+    if odd := [name for name, tensor in reference.items() if shapes.get(name) != tensor.shape]:
+        raise ValueError(f"its reference has {odd[0]}, which does not fit the model")
+    return dict(reference)
+
+
+def decode_progress(files: Mapping[str, bytes]) -> Progress:
+    """The position in a state, with every field of its own type; ValueError otherwise."""
+    try:
+        progress = Progress(**_position(files)["progress"])
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"its position can't be read ({type(error).__name__}: {error})") from error
+    wrong = [
+        name for name, like in vars(Progress(seed=0, best=0.0)).items() if not _fits(getattr(progress, name), like)
+    ]
+    if wrong and (wrong != ["best"] or progress.best is not None):
+        raise ValueError(f"its {wrong[0]} is {str(getattr(progress, wrong[0]))[:40]!r}")
+    if not _plausible(progress):
+        raise ValueError("its position holds values that are no numbers of a run")
+    return progress
+
+
+def _plausible(progress: Progress) -> bool:
+    """Whether the values are possible in a run. ValueError where an attempt is no number."""
+    numbers = (*progress.norms, *progress.kept, *progress.lineage.values(), *map(int, progress.lineage))
+    counts = min(progress.step, progress.cursor, progress.tokens, progress.salt)
+    finite = math.isfinite(progress.beta_scale) and math.isfinite(progress.entropy_bonus)
+    return counts >= 0 and finite and all(isinstance(number, (int, float)) for number in numbers)
+
+
+def _fits(value: object, like: object) -> bool:
+    """Whether a value has the type of another; a whole number is a number too."""
+    return type(value) is type(like) or (isinstance(like, float) and type(value) is int)
 
 
 NEEDED = frozenset({"optimizer.safetensors", "state.json"})
 """Files that every state must have, whatever its models are."""
 
+MOST_BYTES_PER_PARAMETER = 32
+"""Weights, their copy in float32, two moments and the reference are 20 bytes; the rest is room for headers."""
+
+MOST_BYTES_BESIDE = 64 * 1024 * 1024
+"""Bytes of a state beside its tensors: buffers, headers, and the position."""
+
 _NOTHING = bytes(TensorFile({}))
+
+
+def _position(files: Mapping[str, bytes]) -> dict[str, Any]:
+    state = json_text.loads_python(files["state.json"])
+    if not isinstance(state, dict):
+        raise ValueError("its state.json is no object")
+    return state
 
 
 def _shapes(models: Mapping[str, Mapping[str, Tensor]]) -> dict[str, dict[str, tuple[int, ...]]]:

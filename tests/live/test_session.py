@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
+from bench.trust.damage import BEHIND_A_VALID_HASH, flip_a_bit
 from stabilizer.analysis.watching import watch_run
 from stabilizer.cli import main
 from stabilizer.commands.live_run import command, follow
@@ -646,3 +648,20 @@ def test_what_stands_is_written_anew_when_its_words_are_old_and_no_sooner() -> N
     assert told == [45 + RESTATED, 45 + 2 * RESTATED]
     monitor.restate(44 + 3 * RESTATED, 1)
     assert len(written) == 3, "a run that ends leaves no old words"
+
+
+@pytest.mark.parametrize("behind_a_valid_hash", [False, True])
+def test_a_newest_checkpoint_that_is_passed_over_is_reported(tmp_path, behind_a_valid_hash: bool) -> None:
+    path = tmp_path / "run"
+    list(Session.start(small_config(4, "checkpoint.every=2"), path).run())
+    newest = max((path / "checkpoints").glob("step-4-*"))
+    if behind_a_valid_hash:
+        BEHIND_A_VALID_HASH["weights: header that lies"](newest)
+    else:
+        flip_a_bit(newest, random.Random(3))
+    resumed = Session.resume(path)
+    assert resumed.trainer.step == 2
+    first = next(resumed.run())
+    said = [text for text in first.troubles if "passed over" in text]
+    assert len(said) == 1 and str(newest) in said[0] and said[0].endswith("resumed from step 2")
+    assert said[0] in [event.text for event in RunReader(path).events]

@@ -253,5 +253,5 @@ def test_a_checkpoint_of_another_model_is_refused(trainer):
     run.save_checkpoint()
     other = trainer()
     other.policy.model.lm_head.weight.data = other.policy.model.lm_head.weight.data[:, :-1]
-    with pytest.raises(ValueError, match="does not belong to the model"):
-        other.resume()
+    assert other.resume() is None
+    assert "does not belong to the model" in other.passed_over[0]
