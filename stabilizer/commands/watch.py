@@ -49,15 +49,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--on-critical",
         metavar="CMD",
-        help="run this command when an incident becomes critical, with the finding as JSON on its standard input",
+        help="run this command when an incident becomes critical, with the finding as JSON on its standard input;"
+        " what it prints goes to stderr",
     )
     parser.add_argument(
         "--notify",
         action="append",
         default=[],
         metavar="URL",
-        help="send incidents to this address: http(s) receives JSON by POST, other addresses go through apprise"
-        " (pip install apprise); may be repeated",
+        help="send incidents to this address: https, or http on this machine, receives JSON by POST; other addresses go"
+        " through apprise (pip install apprise); may be repeated",
+    )
+    parser.add_argument(
+        "--notify-unencrypted", action="store_true", help="let --notify send to another machine by http too"
     )
     parser.add_argument(
         "--answer-at",
@@ -83,7 +87,13 @@ def run(args: argparse.Namespace) -> int:
     """Follow the run until there is a reason to end."""
     wanted = mapping(args.map)
     followed, news = _begin(args, lambda path: load(path, format=args.format, mapping=wanted, config=args.config))
-    notices = Notices(args.path.name, args.on_critical, args.notify, report=lambda text: print(text, file=sys.stderr))
+    notices = Notices(
+        args.path.name,
+        args.on_critical,
+        args.notify,
+        report=lambda text: print(text, file=sys.stderr),
+        unencrypted=args.notify_unencrypted,
+    )
     following = _Following(args, notices)
     try:
         while (code := following.take(news, followed.newest)) is None:

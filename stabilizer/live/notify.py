@@ -1,25 +1,36 @@
 """Notifications of incidents and of proposals that wait, through a user's command, a webhook or apprise.
 
 A finding is sent as JSON, on standard input or as the body, so that no text of a log becomes part of a command line or
-an address. Sending happens in a thread: a slow receiver delays nothing. A failure is reported once per address.
+an address. Every receiver has a thread of its own: a slow one delays neither the watch nor the others. A failure is
+reported once per receiver.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shlex
 import subprocess
+import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from importlib.util import find_spec
+from queue import Full, Queue
+from threading import Thread
 from typing import Any
 from urllib.parse import urlsplit
-from urllib.request import Request, urlopen
 
 from stabilizer.core.records import Action, Finding, as_json
 from stabilizer.core.text import change_words, plain
+from stabilizer.live.post import on_this_machine, post
+from stabilizer.runs.secrets import redacted_text
 
-TIMEOUT_S = 10.0
+CLOSE_S = 15.0
+"""Longest wait at the end for notifications that are still being sent, in seconds: one slow receiver's time limit."""
+COMMAND_S = 60.0
+"""Longest time a command of --on-critical may take, in seconds."""
+MOST_WAITING = 1000
+"""Notifications that wait for one receiver. Further ones are dropped, and reported as a failure of it."""
 SENT = ("open", "resolved")
 """States that are sent."""
 
@@ -28,39 +39,100 @@ _KINDS = {"warn": "warning", "critical": "failure"}
 """Apprise's words for severities; a proposal is "info"."""
 
 
+class Receiver:
+    """One receiver with its own queue and thread. The thread is a daemon: a receiver that hangs can't keep the process
+    alive."""
+
+    def __init__(self, name: str, deliver: Callable[[dict[str, Any]], None], report: Callable[[str], None]):
+        self._name, self._deliver, self._report = name, deliver, report
+        self._queue: Queue[dict[str, Any] | None] = Queue(MOST_WAITING)
+        self._complained = False
+        self._thread: Thread | None = None
+
+    def put(self, body: dict[str, Any]) -> None:
+        """Deliver this, after what waits already."""
+        if self._thread is None:
+            self._thread = Thread(target=self._work, name=f"notify {self._name}", daemon=True)
+            self._thread.start()
+        try:
+            self._queue.put_nowait(body)
+        except Full:
+            self._complain(f"{MOST_WAITING} notifications wait for it; further ones are dropped")
+
+    def finish(self) -> None:
+        """Nothing more will be put: the thread ends once it has delivered what waits."""
+        with contextlib.suppress(Full):
+            self._queue.put_nowait(None)
+
+    def wait(self, until: float) -> None:
+        """Wait for the deliveries, until that time of the monotonic clock."""
+        if self._thread is None:
+            return
+        self._thread.join(max(0.0, until - time.monotonic()))
+        if self._thread.is_alive():
+            self._complain(f"it took too long: {max(1, self._queue.qsize() - 1)} or more notifications are undelivered")
+
+    def _work(self) -> None:
+        while (body := self._queue.get()) is not None:
+            try:
+                self._deliver(body)
+            except Exception as error:  # a failing receiver must not stop the watch
+                self._complain(f"{type(error).__name__}: {error}")
+
+    def _complain(self, why: str) -> None:
+        if not self._complained:
+            self._complained = True
+            text = redacted_text(f"notification to {plain(self._name)} failed: {plain(why)}; not reported again")
+            self._report(f"stabilizer watch: {text}")
+
+
 class Notices:
     """Sends the incidents of one run. ValueError when a receiver can't work."""
 
-    def __init__(self, run: str, command: str | None, urls: Sequence[str], *, report: Callable[[str], None]):
-        self._run, self._report = run, report
-        self._command = _words(command)
-        self._urls = list(urls)
+    def __init__(
+        self,
+        run: str,
+        command: str | None,
+        urls: Sequence[str],
+        *,
+        report: Callable[[str], None],
+        unencrypted: bool = False,
+    ):
+        self._run = run
+        words = _words(command)
         for url in urls:
-            _check(url)
-        self._complained: set[str] = set()
+            _check(url, unencrypted=unencrypted)
+        self._addresses = [Receiver(url, partial(_send, url), report) for url in urls]
+        self._command = Receiver(words[0], partial(_call, words), report) if words else None
         self._loud: set[tuple[int, str]] = set()
-        self._threads = ThreadPoolExecutor(1, thread_name_prefix="notify")
 
     def send(self, changed: Sequence[Finding]) -> None:
         """Send changed findings: warnings and worse to the addresses, critical ones to the command."""
         for finding in changed:
             key = (finding.incident, finding.id)
             if finding.severity != "info" and finding.state in SENT:
-                for url in self._urls:
-                    self._threads.submit(self._send, url, self._body(finding))
+                for address in self._addresses:
+                    address.put(self._body(finding))
             if self._command and finding.severity == "critical" and finding.state == "open" and key not in self._loud:
                 self._loud.add(key)
-                self._threads.submit(self._call, self._body(finding))
+                self._command.put(self._body(finding))
 
     def ask(self, proposals: Sequence[Action], answer_at: str | None) -> None:
         """Send proposals that wait, with all that an answer needs, to the addresses."""
         for proposal in proposals:
-            for url in self._urls:
-                self._threads.submit(self._send, url, self._question(proposal, answer_at))
+            for address in self._addresses:
+                address.put(self._question(proposal, answer_at))
 
     def close(self) -> None:
-        """Wait for notifications that are being sent."""
-        self._threads.shutdown()
+        """Wait for notifications that are being sent: for the command as long as it may take, for addresses less."""
+        now = time.monotonic()
+        command = [self._command] if self._command else []
+        for receiver in (*self._addresses, *command):
+            receiver.finish()
+        for receiver in self._addresses:
+            receiver.wait(now + CLOSE_S)
+        for receiver in command:
+            receiver.wait(now + COMMAND_S)
 
     def _body(self, finding: Finding) -> dict[str, Any]:
         return {"run": self._run, **as_json(finding)}
@@ -80,38 +152,26 @@ class Notices:
             "or": [f"stabilizer fix {self._run} {kind} {proposal.action}" for kind in ("approve", "reject")],
         }
 
-    def _call(self, body: dict[str, Any]) -> None:
-        try:
-            done = subprocess.run(  # noqa: S603 (the user's own command; no text of a log is in it)
-                self._command, input=json.dumps(body), text=True, timeout=60, check=False
-            )
-            if done.returncode:
-                self._complain(self._command[0], f"exit code {done.returncode}")
-        except (OSError, subprocess.TimeoutExpired) as error:
-            self._complain(self._command[0], str(error))
 
-    def _send(self, url: str, body: dict[str, Any]) -> None:
-        try:
-            if urlsplit(url).scheme in ("http", "https"):
-                data = json.dumps(body).encode()
-                request = Request(url, data, {"Content-Type": "application/json"})  # noqa: S310 (scheme was checked)
-                with urlopen(request, timeout=TIMEOUT_S):  # noqa: S310
-                    return
-            import apprise
+def _call(words: Sequence[str], body: dict[str, Any]) -> None:
+    """Run the user's command. What it prints goes to stderr, because stdout may be JSON."""
+    done = subprocess.run(  # noqa: S603 (the user's own command; no text of a log is in it)
+        words, input=json.dumps(body), text=True, timeout=COMMAND_S, check=False, stdout=2
+    )
+    if done.returncode:
+        raise OSError(f"exit code {done.returncode}")
 
-            text = f"{body['severity']} at step {body['last_step']}: {body['summary']}"
-            title, kind = f"{body['run']}: {body['id']}", _KINDS.get(body["severity"], "info")
-            if not apprise.Apprise([url]).notify(title=title, body=text, notify_type=kind):
-                raise OSError("apprise could not deliver it")
-        except Exception as error:  # a failing receiver must not stop the watch
-            self._complain(url, f"{type(error).__name__}: {error}")
 
-    def _complain(self, receiver: str, why: str) -> None:
-        if receiver not in self._complained:
-            self._complained.add(receiver)
-            self._report(
-                f"stabilizer watch: notification to {plain(receiver)} failed: {plain(why)}; not reported again"
-            )
+def _send(url: str, body: dict[str, Any]) -> None:
+    if urlsplit(url).scheme in ("http", "https"):
+        post(url, json.dumps(body).encode())
+        return
+    import apprise
+
+    text = f"{body['severity']} at step {body['last_step']}: {body['summary']}"
+    title, kind = f"{body['run']}: {body['id']}", _KINDS.get(body["severity"], "info")
+    if not apprise.Apprise([url]).notify(title=title, body=text, notify_type=kind):
+        raise OSError("apprise could not deliver it")
 
 
 def _words(command: str | None) -> list[str]:
@@ -125,26 +185,32 @@ def _words(command: str | None) -> list[str]:
     return words
 
 
-def _check(url: str) -> None:
-    """ValueError when nothing can be sent to this address."""
+def _check(url: str, *, unencrypted: bool) -> None:
+    """ValueError when nothing can be sent to this address, or only in the clear and nobody allowed it."""
+    shown = redacted_text(url)
     try:
         parts = urlsplit(url)
         scheme, host = parts.scheme, parts.hostname
         if scheme in ("http", "https"):
             _ = parts.port  # ValueError where that is none
     except ValueError as error:
-        raise ValueError(f"--notify {url}: {error}; write it as https://host/path") from None
+        raise ValueError(f"--notify {shown}: {error}; write it as https://host/path") from None
     if scheme in ("http", "https"):
         if not host:
-            raise ValueError(f"--notify {url}: it has no host; write it as https://host/path")
+            raise ValueError(f"--notify {shown}: it has no host; write it as https://host/path")
+        if scheme == "http" and not unencrypted and not on_this_machine(host):
+            raise ValueError(
+                f"--notify {shown}: http would send findings and answers to another machine in the clear; use https, or"
+                " allow it with --notify-unencrypted"
+            )
         return
     if find_spec("apprise") is None:
-        raise ValueError(f"--notify {url}: addresses other than http and https require apprise: pip install apprise")
+        raise ValueError(f"--notify {shown}: addresses other than http and https require apprise: pip install apprise")
     try:
         import apprise
 
         known = apprise.Apprise().add(url)
     except Exception as error:  # report a broken installation before the run is followed
-        raise ValueError(f"--notify {url}: apprise does not work here ({type(error).__name__}: {error})") from None
+        raise ValueError(f"--notify {shown}: apprise does not work here ({type(error).__name__}: {error})") from None
     if not known:
-        raise ValueError(f"--notify {url}: apprise does not know this kind of address; its README lists them")
+        raise ValueError(f"--notify {shown}: apprise does not know this kind of address; its README lists them")
