@@ -38,6 +38,47 @@
     return change;
   }
 
+  // The lowest and highest visible value of a chart's lines on its y axis, as that axis counts.
+  function heights(plot, range) {
+    var low = Infinity, high = -Infinity;
+    plot._fullData.forEach(function (trace) {
+      if (trace.visible !== true || trace.yaxis !== "y" || trace.xaxis !== "x" || !trace.x || !trace.y) return;
+      for (var at = 0; at < trace.x.length; at += 1) {
+        var x = trace.x[at], y = trace.y[at];
+        if (typeof x !== "number" || typeof y !== "number" || x < range[0] || x > range[1]) continue;
+        if (y < low) low = y;
+        if (y > high) high = y;
+      }
+    });
+    if (plot._fullLayout.yaxis.type === "log") {
+      low = Math.log10(low);
+      high = Math.log10(high);
+    }
+    return low < high && Number.isFinite(low) ? [low - 0.06 * (high - low), high + 0.06 * (high - low)] : null;
+  }
+
+  // After a zoom along the x axis, fit the y axis to what is visible.
+  function rescaled(plot, change) {
+    var x = plot._fullLayout && plot._fullLayout.xaxis, y = plot._fullLayout && plot._fullLayout.yaxis;
+    var names = Object.keys(change || {});
+    if (!x || !y || plot.rescaling || x.type !== "linear" || (y.type !== "linear" && y.type !== "log")) return;
+    if (names.some(function (name) { return name.indexOf("yaxis") === 0; })) return;
+    if (!names.some(function (name) { return name.indexOf("xaxis") === 0; })) return;
+    var range = change["xaxis.autorange"] === true ? null : heights(plot, x.range);
+    plot.rescaling = true;
+    window.Plotly.relayout(plot, range ? { "yaxis.range": range } : { "yaxis.autorange": true }).finally(function () {
+      plot.rescaling = false;
+    });
+  }
+
+  setInterval(function () {
+    document.querySelectorAll(".js-plotly-plot").forEach(function (plot) {
+      if (plot.rescales || !plot.on) return;
+      plot.rescales = true;
+      plot.on("plotly_relayout", function (change) { rescaled(plot, change); });
+    });
+  }, 500);
+
   window.dash_clientside = Object.assign({}, window.dash_clientside, {
     stabilizer: {
       scheme: scheme,

@@ -179,45 +179,45 @@
     event.preventDefault();
   });
 
-  // Keep the state of a chart that is drawn again, for example when another one joins its section.
-  var ranges = {};
-
-  function known(plot) {
-    var said = new URLSearchParams(window.location.search);
-    var graph = plot.closest(".graph");
-    return [said.get("run"), said.get("x"), graph ? graph.id : ""].join("|");
+  function axisRange(change, axis) {
+    var range = change[axis + ".range"] || [change[axis + ".range[0]"], change[axis + ".range[1]"]];
+    return range[0] === undefined || range[1] === undefined ? null : range.map(Number);
   }
 
-  function keep(plot) {
-    var range = ranges[known(plot)];
-    var now = plot.layout && plot.layout.xaxis && plot.layout.xaxis.range;
-    if (range && now && (range[0] !== now[0] || range[1] !== now[1])) {
-      window.Plotly.relayout(plot, { "xaxis.range": range.slice() });
-    }
+  function rounded(range) {
+    return range.map(function (end) { return String(Number(end.toPrecision(8))); }).join(":");
   }
 
-  // With linked zoom, zooming one chart zooms all; the address stores the range.
+  // Zooming changes the address; the server answers with all points of the range. With linked zoom the range of one
+  // chart is that of all. The y axis fits what is visible, unless it was chosen too.
   function zoomed(plot, change) {
+    if (zooming) return;
     var said = settings();
-    var range = change["xaxis.range"] || [change["xaxis.range[0]"], change["xaxis.range[1]"]];
+    var graph = plot.closest(".graph");
+    var x = axisRange(change, "xaxis"), y = axisRange(change, "yaxis");
     var whole = change["xaxis.autorange"] === true;
-    if (!whole && (range[0] === undefined || range[1] === undefined)) return;
-    if (whole) delete ranges[known(plot)];
-    else ranges[known(plot)] = range.slice();
-    if (zooming || said.link !== "1") return;
+    if (!graph || (!whole && !x && !y) || (plot.rescaling && !whole && !x)) return;
+    if (!whole && !x) x = plot._fullLayout.xaxis.range.map(Number);
+    if (said.link === "1") {
+      together(plot, whole ? { "xaxis.autorange": true, "yaxis.autorange": true } : { "xaxis.range": x });
+      said.zoom = whole ? "" : rounded(x);
+    } else {
+      var id = JSON.parse(graph.id).chart;
+      var others = (said.zoom || "").split("~").filter(function (part) {
+        return part && part.slice(0, part.indexOf(":")) !== id;
+      });
+      if (!whole) others.push(id + ":" + rounded(y ? x.concat(y) : x));
+      said.zoom = others.join("~");
+    }
+    show(said);
+  }
+
+  function together(plot, change) {
     zooming = true;
-    var others = plots().filter(function (other) {
-      return other !== plot;
-    });
-    Promise.all(
-      others.map(function (other) {
-        return window.Plotly.relayout(other, whole ? { "xaxis.autorange": true } : { "xaxis.range": range.slice() });
-      })
-    ).finally(function () {
+    var others = plots().filter(function (other) { return other !== plot; });
+    Promise.all(others.map(function (other) { return window.Plotly.relayout(other, change); })).finally(function () {
       zooming = false;
     });
-    said.zoom = whole ? "" : Number(range[0]).toPrecision(6) + ":" + Number(range[1]).toPrecision(6);
-    show(said);
   }
 
   // A chart that grows removes the label of a hovered point: request it again at the current mouse position.
@@ -241,7 +241,6 @@
       });
     });
     plots().forEach(function (plot) {
-      if (plot.on) keep(plot);
       if (plot.stabilizer || !plot.on) return;
       plot.stabilizer = true;
       plot.on("plotly_relayout", function (change) {

@@ -50,8 +50,8 @@ def tools(settings: ViewerSettings, problem: str = "") -> html.Div:
                 size="xs",
                 w=150,
                 allowDeselect=False,
-                data=[{"value": str(n), "label": f"smooth over {n} steps" if n else "No smoothing"} for n in SMOOTHS],
-                **attributes(aria_label="smoothing"),
+                data=[{"value": str(n), "label": f"mean over {n} steps" if n else "No smoothing"} for n in SMOOTHS],
+                **attributes(aria_label="smoothing: the mean of the last so many steps"),
             ),
             dmc.Switch(id="linked", checked=settings.linked, label="Sync zoom", size="xs"),
             html.Button(

@@ -129,6 +129,7 @@ def update_since(
     with followed.lock:
         settings = settings or seen.settings
         figures, rev, now = _figures_of(followed, settings)
+        seen = _with_zoomed(seen, settings)
         due = [id for id in seen.behind if visible is None or id in visible]
         if rev == seen.rev and settings == seen.settings and not seen.rest and not due:
             heartbeat = heartbeat_of(figures.reader.status)
@@ -144,6 +145,12 @@ def update_since(
             return _more(figures, seen, places, now)
         redraw = redrawn or rev[:2] != seen.rev[:2]
         return _grown(figures, seen, places, rev, now, redraw, due, visible)
+
+
+def _with_zoomed(seen: BrowserState, settings: ViewerSettings) -> BrowserState:
+    """The state, with the charts whose range changed as charts that are to be redrawn."""
+    zoomed = [id for id in seen.charts if settings.window(id) != seen.settings.window(id)]
+    return replace(seen, behind=tuple(dict.fromkeys((*seen.behind, *zoomed))))
 
 
 def keys(places: Mapping[str, Section]) -> dict[str, tuple[Any, ...]]:

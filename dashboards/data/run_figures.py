@@ -53,6 +53,8 @@ class Change:
     points: Growth | None = None
     marks: Marks | None = None
     open_spans: Sequence[int] = ()
+    title: str = ""
+    """The new title of the x axis, where it says how many of all points are drawn."""
 
 
 @dataclass
@@ -98,11 +100,13 @@ class RunFigures:
 
     def chart(self, chart: Chart) -> tuple[ChartView, Drawn]:
         """A chart that is not on the page yet."""
-        return replace(self.card(chart), figure=self._figure(chart)), self._drawn(chart)
+        figure = self._figure(chart)
+        return replace(self.card(chart), figure=figure), self._drawn(chart, figure)
 
     def redrawn(self, chart: Chart) -> tuple[Change, Drawn]:
         """A chart that is on the page already, drawn again."""
-        return Change(self._lines(chart), figure=self._figure(chart)), self._drawn(chart)
+        figure = self._figure(chart)
+        return Change(self._lines(chart), figure=figure), self._drawn(chart, figure)
 
     def change(self, chart: Chart, before: Drawn, story: bool) -> tuple[Change | None, Drawn]:
         """What to add to a chart. `story`: the marks that all charts share changed."""
@@ -126,14 +130,23 @@ class RunFigures:
                 theme=settings.theme,
                 x=settings.x,
             )
-        change = Change(self._lines(chart), points=points if grown else None, marks=marks, open_spans=self.open_spans)
+        thinned = before.shown < max(before.counts) and settings.window(chart.id) is None
+        change = Change(
+            self._lines(chart),
+            points=points if grown else None,
+            marks=marks,
+            open_spans=self.open_spans,
+            title=points.title if thinned else "",
+        )
         return change, points.drawn
 
     def _lines(self, chart: Chart) -> int:
         return len(chart.metrics) * (2 if self.settings.smooth else 1)
 
-    def _drawn(self, chart: Chart) -> Drawn:
-        return drawn(self.view, chart.metrics, abandoned=self.branches, **self.settings.axes)
+    def _drawn(self, chart: Chart, figure: go.Figure) -> Drawn:
+        known = drawn(self.view, chart.metrics, abandoned=self.branches, **self.settings.axes)
+        longest = known.counts.index(max(known.counts))
+        return replace(known, shown=len(figure.data[longest].x))
 
     def _figure(self, chart: Chart, max_points: int = MAX_POINTS) -> go.Figure:
         figure = metric_figure(
@@ -145,8 +158,7 @@ class RunFigures:
             abandoned=self.branches,
             theme=self.settings.theme,
             max_points=max_points,
+            window=self.settings.window(chart.id),
             **self.settings.axes,
         )
-        if self.settings.zoom:
-            figure.update_xaxes(range=list(self.settings.zoom))
         return figure.update_layout(uirevision=escape(f"{self.settings.run}|{self.settings.x}|{chart.id}"))

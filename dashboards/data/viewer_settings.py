@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from stabilizer.figures import FAMILIES, Theme
 from stabilizer.figures.axes import XS, X
 from stabilizer.figures.plan import YS, Y
+from stabilizer.figures.thinning import Window
 
 SMOOTHS = (0, 5, 20, 50, 200)
 """Steps a line can be averaged over."""
@@ -34,8 +35,8 @@ class ViewerSettings:
     """Charts that come first."""
     linked: bool = False
     """Whether zooming one chart zooms all."""
-    zoom: tuple[float, float] | None = None
-    """The range of the x axis of all charts, when linked."""
+    zooms: Mapping[str, Window] = field(default_factory=dict)
+    """Chart -> the range of its axes that is shown; when linked, one of the x axis of all charts, under ""."""
 
     @classmethod
     def read(cls, run: str, theme: str, query: Mapping[str, Any]) -> ViewerSettings:
@@ -53,7 +54,7 @@ class ViewerSettings:
             tuple(id for id in FAMILIES if id in said["open"].split(",")),
             tuple(dict.fromkeys(filter(None, said["pin"].split(","))))[:MAX_PINS],
             linked,
-            _span(said["zoom"]) if linked else None,
+            dict(_zooms(said["zoom"], linked)),
         )
 
     def words(self) -> dict[str, str]:
@@ -66,7 +67,7 @@ class ViewerSettings:
             "open": ",".join(self.open),
             "pin": ",".join(self.pins),
             "link": "1" if self.linked else "",
-            "zoom": "{:g}:{:g}".format(*self.zoom) if self.zoom else "",
+            "zoom": "~".join(":".join(filter(None, (id, *map(_number, span)))) for id, span in self.zooms.items()),
         }
         return {key: value for key, value in said.items() if value}
 
@@ -75,10 +76,28 @@ class ViewerSettings:
         """How the figures with these settings are drawn."""
         return {"x": self.x, "y": self.y, "smooth": float(self.smooth)}
 
+    def window(self, chart: str) -> Window | None:
+        """The range that a chart shows; None for all of it."""
+        return self.zooms.get("" if self.linked else chart)
 
-def _span(words: str) -> tuple[float, float] | None:
+
+def _zooms(words: str, linked: bool) -> Iterator[tuple[str, Window]]:
+    for part in words.split("~")[:MAX_PINS]:
+        id, *numbers = ["", *part.split(":")] if linked else part.split(":")
+        span = _span(numbers)
+        if span and (id or linked):
+            yield id, span
+
+
+def _span(numbers: Sequence[str]) -> Window | None:
+    """Start and end of the x axis and, where both axes were zoomed, of the y axis."""
     try:
-        start, end = (float(part) for part in words.split(":"))
+        span = tuple(map(float, numbers))
     except ValueError:
         return None
-    return (start, end) if math.isfinite(start) and math.isfinite(end) and start < end else None
+    ordered = all(start < end for start, end in zip(span[::2], span[1::2], strict=False))
+    return span if len(span) in (2, 4) and all(map(math.isfinite, span)) and ordered else None
+
+
+def _number(value: float) -> str:
+    return f"{value:.10g}"

@@ -344,6 +344,8 @@ def _patch(change: Change) -> Any:
     patch = Patch()
     if change.points is not None:
         charts.extend(patch, change.points, change.lines, change.open_spans)
+    if change.title:
+        patch["layout"]["xaxis"]["title"]["text"] = change.title
     if change.marks is not None:
         patch["data"][change.lines + 1] = marks_trace(change.marks)
         patch["layout"]["shapes"] = change.marks.shapes

@@ -33,6 +33,19 @@ def thin(values: np.ndarray, budget: int, keep: Iterable[int] = ()) -> np.ndarra
     return np.unique(chosen[chosen < count])
 
 
+FLOOR_SHARE, FLOOR_DECADES = 0.05, 2.0
+"""A log axis ends this many decades below the value that this share of the positive values lies under."""
+
+
+def log_floor(values: np.ndarray) -> float:
+    """The lower end of a log axis, so that a few values of rounding noise don't squash the rest; 0 to show all."""
+    positive = values[np.isfinite(values) & (values > 0)]
+    if not len(positive):
+        return 0.0
+    floor = float(np.quantile(positive, FLOOR_SHARE)) / 10**FLOOR_DECADES
+    return floor if positive.min() <= floor else 0.0
+
+
 def wants_log(values: np.ndarray) -> bool:
     """Whether a positive metric is better read on a log axis: it spans close to two decades and is hardly ever zero.
 

@@ -43,6 +43,16 @@ class Axis:
         found = np.searchsorted(self.steps, steps, side="right") - 1
         return list(self.positions[np.maximum(found, 0)].tolist())
 
+    def within(self, steps: np.ndarray, window: tuple[float, float]) -> slice:
+        """The points of ascending `steps` whose positions lie in a range."""
+        start, end = window
+        if self.steps is not None and self.positions is not None:
+            first = int(np.searchsorted(self.positions, start))
+            last = int(np.searchsorted(self.positions, end, side="right"))
+            start = float(self.steps[first]) if first < len(self.steps) else np.inf
+            end = float(self.steps[last]) - 1 if last < len(self.steps) else np.inf
+        return slice(int(np.searchsorted(steps, start)), int(np.searchsorted(steps, end, side="right")))
+
     def place(self, step: float) -> float:
         """Position of one step."""
         return float(step) if self.steps is None else self.places(np.array([step]))[0]

@@ -12,6 +12,7 @@ from stabilizer.figures.marks import Marks, story
 from stabilizer.figures.metric import MAX_POINTS
 from stabilizer.figures.plan import Branch, Plan, Y
 from stabilizer.figures.theme import Theme, palette
+from stabilizer.figures.thinning import axis_title
 from stabilizer.runs.history import RunView, Series
 
 
@@ -33,6 +34,8 @@ class Growth:
     off_axis: dict[str, list[Any]]
     now: float
     drawn: Drawn
+    title: str
+    """The title of the x axis, with how many points of the whole line are drawn."""
 
 
 def drawn(
@@ -76,12 +79,13 @@ def growth(
     fresh = _behind(columns, before.counts)
     lines = fresh
     if smooth:
-        lines = _behind([plan.shown(name) for name in names], before.counts) + fresh
+        lines = [plan.shown(name, start) for name, start in zip(names, before.counts, strict=True)] + fresh
     return Growth(
         tuple(plan.column(series) for series in lines),
         plan.off_axis(fresh, palette(theme)),
         plan.axis.place(view.step),
         Drawn(counts, shown, plan.log, plan.axis.title),
+        axis_title(plan.axis.title, shown, max(counts, default=0)),
     )
 
 

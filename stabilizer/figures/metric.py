@@ -16,18 +16,20 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from stabilizer.core.points import thin
 from stabilizer.core.records import Action, Event, Finding
 from stabilizer.core.severity import ICONS, WORDS
 from stabilizer.figures.axes import X
 from stabilizer.figures.marks import MAX_HOVER, Marks, paragraph, story
-from stabilizer.figures.plan import Branch, Plan, Y
+from stabilizer.figures.plan import Branch, Plan, Y, margin
 from stabilizer.figures.theme import TEMPLATES, Palette, Theme, palette
+from stabilizer.figures.thinning import Thinning, Window
 from stabilizer.figures.words import concerns, definition, meaning_words
 from stabilizer.runs.history import RunView, Series
 from stabilizer.runs.story import Incident, incidents
 
 MAX_POINTS = 2000
+LABELLED = 5
+"""Decades of a log axis up to which each of them has a label; more would touch."""
 DOTTED = 200
 """Points up to which a line that has gaps of steps between them shows each of them."""
 
@@ -45,14 +47,16 @@ def metric_figure(
     x: X = "step",
     y: Y = "auto",
     smooth: float = 0.0,
+    window: Window | None = None,
     title: str | None = None,
 ) -> go.Figure:
     """The chart of `names` (one metric, or several of one unit) as known at the view's step.
 
     `findings` may be the raw records of findings.jsonl: the newest of each counts. `title` is drawn in the figure when
     given, with a legend when there are several metrics; its hover text carries the definitions. With x="tokens" or
-    "time", a run that did not count or time its steps falls back to steps. `smooth` is a running mean over about so
-    many steps, taken before anything is thinned, with the values as they were faint behind it.
+    "time", a run that did not count or time its steps falls back to steps. `smooth` is a mean over so many steps, taken
+    before anything is thinned, with the values as they were faint behind it. `window` is the shown range of the x axis:
+    its points come in full, up to `max_points`, and the y axis fits them.
     """
     names = (names,) if isinstance(names, str) else tuple(names)
     colours = palette(theme)
@@ -61,9 +65,10 @@ def metric_figure(
     onsets = [incident.onset for incident in incidents(findings)]
     lines: list[dict[str, Any]] = []
     behind: list[dict[str, Any]] = []
-    columns = [_thinned(view.series(name), max_points // 2 if smooth else max_points, onsets) for name in names]
-    for index, (name, raw) in enumerate(zip(names, columns, strict=True)):
-        shown = _thinned(plan.shown(name), max_points, onsets) if smooth else raw
+    thinning = Thinning(plan, window, tuple(onsets))
+    columns = [thinning.of(view.series(name), max_points // 2 if smooth else max_points) for name in names]
+    means = [thinning.of(plan.shown(name), max_points) for name in names] if smooth else columns
+    for index, (name, raw, shown) in enumerate(zip(names, columns, means, strict=True)):
         trace = _line_trace(plan, name, shown, colours.lines[index % len(colours.lines)], len(names) > 1)
         lines.append({**trace, "zorder": len(names) - index})  # the first metric is the main one: on top
         if smooth:
@@ -72,14 +77,19 @@ def metric_figure(
     traces = [*lines, *behind, _off_axis_trace(plan.off_axis(columns, colours)), marks_trace(marks)]
     for branch in plan.branches:
         for index, name in enumerate(names):
-            series = _thinned(branch.tail(name), max_points // 2, ())
+            series = thinning.of(branch.tail(name), max_points // 2)
             if len(series) and series.steps[-1] >= branch.from_step:
                 traces.append(_branch_trace(plan, name, series, branch, colours, index))
                 traces += [
                     _branch_incident(plan, name, incident, series, branch, colours)
                     for incident in incidents(branch.findings)
                 ]
-    return go.Figure({"data": traces, "layout": _layout(plan, theme, colours, marks, title)})
+    layout = _layout(plan, theme, colours, marks, title)
+    layout["xaxis"]["title"]["text"] = thinning.title([view.series(name) for name in names], means)
+    if window:
+        layout["xaxis"]["range"] = list(window[:2])
+        layout["yaxis"]["range"] = list(window[2:]) or thinning.heights([*means, *columns])
+    return go.Figure({"data": traces, "layout": layout})
 
 
 def marks_trace(marks: Marks) -> dict[str, Any]:
@@ -111,7 +121,7 @@ def _line_trace(plan: Plan, name: str, series: Series, colour: str, several: boo
     sparse = count <= 30 or (count <= DOTTED and int(np.median(np.diff(series.steps))) > 1)
     unit = "" if known.unit in ("", "1") else f" {_literal(known.unit)}"
     label = _literal(name)
-    mean = f" (smoothed over {plan.smooth:g} steps)" if plan.smooth else ""
+    mean = f" (mean over {plan.smooth:g} steps)" if plan.smooth else ""
     return {
         "type": "scatter",
         "mode": "lines+markers" if sparse else "lines",
@@ -225,14 +235,17 @@ def _layout(plan: Plan, theme: Theme, colours: Palette, marks: Marks, title: str
 
 def _y_axis(plan: Plan) -> dict[str, Any]:
     kinds = {definition(plan.view, name).kind for name in plan.names}
+    around = margin(*plan.bounds) if plan.bounds else ()
+    decades = float(np.log10(plan.bounds[1] / plan.bounds[0])) if plan.bounds and plan.log else 0.0
     return {
         "title": {"text": escape(_unit(plan))},
         "type": "log" if plan.log else "linear",
         "rangemode": "tozero" if kinds <= {"fraction", "positive"} and not plan.log else "normal",
         "nticks": 6,
         "exponentformat": "power",
+        "autorangeoptions": {"include": list(around)} if around else {},
         "hoverformat": ".4g",
-        **({"dtick": 1} if plan.log and plan.y == "auto" else {}),
+        **({"dtick": 1} if plan.log and 2 <= decades <= LABELLED else {}),
     }
 
 
@@ -275,10 +288,3 @@ def _ticks(plan: Plan) -> str:
     if plan.axis.title.startswith("time"):
         return "~g"
     return "d" if plan.axis.by_step and plan.view.step < 10_000 else "~s"
-
-
-def _thinned(series: Series, budget: int, steps: Iterable[int]) -> Series:
-    if len(series) <= budget:
-        return series
-    keep = thin(series.values, budget, np.searchsorted(series.steps, list(steps)).tolist())
-    return Series(series.steps[keep], series.values[keep])

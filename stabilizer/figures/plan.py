@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from stabilizer.core.points import wants_log
+from stabilizer.core.points import log_floor, wants_log
 from stabilizer.core.records import Finding
 from stabilizer.core.text import short
 from stabilizer.figures.axes import Axis, X, axis
@@ -19,6 +19,10 @@ from stabilizer.figures.theme import Palette
 from stabilizer.figures.words import definition
 from stabilizer.runs.history import History, RunView, Series
 
+CONSTANT = 1e-9
+"""Span of values, as a share of their size, up to which they are a constant with rounding."""
+MARGIN = 0.1
+"""What a y axis shows around a constant, as a share of its size."""
 Y = Literal["auto", "linear", "log"]
 YS: tuple[Y, ...] = get_args(Y)
 OFF_AXIS = ("x", "y", "text", "colour", "symbol")
@@ -72,25 +76,31 @@ class Plan:
     branches: Sequence[Branch] = ()
     axis: Axis = field(init=False)
     log: bool = field(init=False)
+    floor: float = field(init=False)
+    """What a log axis does not show: values up to this one are marked at its lower end."""
+    bounds: tuple[float, float] | None = field(init=False)
+    """The lowest and highest value that is drawn where it belongs."""
 
     def __post_init__(self) -> None:
         self.axis = axis(self.view, self.x)
-        self.log = self.y != "linear" and self._log()
-
-    def _log(self) -> bool:
         columns = [self.view.series(name).values for name in self.names]
         columns += [branch.tail(name).values for name in self.names for branch in self.branches]
         values = np.concatenate(columns) if columns else np.empty(0)
+        self.log = self.y != "linear" and self._log(values)
+        self.floor = log_floor(values) if self.log else 0.0
+        shown = values[self.fits(values)]
+        self.bounds = (float(shown.min()), float(shown.max())) if len(shown) else None
+
+    def _log(self, values: np.ndarray) -> bool:
         if self.y == "log":  # as chosen, unless most values could not be shown
             return bool(2 * np.count_nonzero(values > 0) > np.count_nonzero(np.isfinite(values)))
         return all(definition(self.view, name).kind == "positive" for name in self.names) and wants_log(values)
 
-    def shown(self, name: str) -> Series:
-        """The line of a metric: its values, or their running mean."""
+    def shown(self, name: str, start: int = 0) -> Series:
+        """The line of a metric from its point `start` on: its values, or their means."""
         series = self.view.series(name)
-        if not self.smooth or not len(series):
-            return series
-        return Series(series.steps, smoothed(series.steps, series.values, self.smooth))
+        values = smoothed(series.steps, series.values, self.smooth, start) if self.smooth else series.values[start:]
+        return Series(series.steps[start:], values)
 
     def column(self, series: Series) -> dict[str, list[Any]]:
         """Columns of a line trace; a value the axis can't hold is a gap."""
@@ -102,7 +112,7 @@ class Plan:
     def fits(self, values: np.ndarray) -> np.ndarray:
         """Which values can be drawn where they belong."""
         finite: np.ndarray = np.isfinite(values)
-        return finite & (values > 0) if self.log else finite
+        return finite & (values > self.floor) if self.log else finite
 
     def off_axis(self, columns: Iterable[Series], colours: Palette) -> dict[str, list[Any]]:
         """Points for the values of each metric that can't: NaN and Inf in alarm colour, those below a log axis grey."""
@@ -122,3 +132,11 @@ class Plan:
             out["text"].append(f"{escape(name)}: <b>{words}</b> at step {step}")
             out["colour"].append(colours.muted if finite else colours.severity["critical"])
             out["symbol"].append("circle-open" if finite else "x-thin-open" if np.isnan(value) else "arrow-up-open")
+
+
+def margin(low: float, high: float) -> tuple[float, ...]:
+    """Values around a constant that its axis includes, so that rounding is not drawn as noise; none for other lines."""
+    size = max(abs(low), abs(high))
+    if high - low > CONSTANT * size:
+        return ()
+    return (low - MARGIN * size, high + MARGIN * size) if size else (-1.0, 1.0)

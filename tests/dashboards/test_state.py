@@ -296,6 +296,8 @@ def test_the_words_of_an_address_mean_the_same_when_they_come_back() -> None:
     words = {"x": "time", "y": "log", "smooth": "20", "find": "kl|lo=&s", "open": "reward,policy"}
     words |= {"pin": "kl,policy/ess", "link": "1", "zoom": "1.5:200"}
     assert ViewerSettings.read("a", "dark", words).words() == words
+    each = {"zoom": "kl:1.5:200~policy/ess:-3:4:0.5:0.75"}
+    assert ViewerSettings.read("a", "light", each).words() == each
     assert ViewerSettings.read("a", "light", {}).words() == {}
 
 
@@ -310,6 +312,7 @@ def test_the_words_of_an_address_mean_the_same_when_they_come_back() -> None:
         {"open": "x,y"},
         {"link": "2"},
         {"link": "0", "zoom": "1:2"},
+        {"zoom": "kl:2:1~kl:1:2:3~:1:2~kl"},
         {"x": None, "find": 0, "pin": ""},
     ],
 )
@@ -319,7 +322,7 @@ def test_words_that_mean_nothing_leave_the_page_as_usual(words: dict[str, object
 
 @pytest.mark.parametrize("zoom", ["1", "a:b", "2:1", "nan:1", "0:inf", "1:2:3", ""])
 def test_a_zoom_that_is_none_shows_all(zoom: str) -> None:
-    assert ViewerSettings.read("a", "light", {"link": "1", "zoom": zoom}).zoom is None
+    assert ViewerSettings.read("a", "light", {"link": "1", "zoom": zoom}).window("kl") is None
 
 
 # --- what matters now -------------------------------------------------------------------------------------------------
@@ -473,3 +476,39 @@ def test_a_run_whose_folder_is_gone_is_said_to_be(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "run")
     with pytest.raises(ValueError, match="the folder of this run is gone"):
         followed.refresh()
+
+
+# --- zoom -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_zoomed_chart_is_redrawn_with_all_points_of_its_range_and_the_others_stay(tmp_path: Path) -> None:
+    writer = RunWriter.create(tmp_path / "long", config={}, task="t", steps=9_000, argv=[])
+    for step in range(1, 9_001):
+        writer.metrics(step, {"reward/mean": math.sin(step), "policy/entropy": 1.0 + math.cos(step)})
+    writer.close()
+    followed, seen = looked(Runs([tmp_path]), "long")
+    whole = full_update(followed, seen.settings).charts[0].figure
+    assert whole.layout.xaxis.title.text.startswith("step · ")
+    assert whole.layout.xaxis.title.text.endswith(" of 9,000 points")
+
+    zoomed = ViewerSettings.read("long", "light", {"zoom": "reward:3000:3500"})
+    found = update_since(followed, seen, zoomed)
+    assert set(found.changes) == {"reward"}
+    figure = found.changes["reward"].figure
+    shown = [x for x in figure.data[0].x if 3000 <= x <= 3500]
+    assert shown == list(range(3000, 3501)) and figure.layout.xaxis.title.text == "step"
+    assert list(figure.layout.xaxis.range) == [3000, 3500]
+    assert figure.data[0].x[0] == 1 and figure.data[0].x[-1] == 9_000  # for whoever pans
+
+    back = update_since(followed, found.seen, ViewerSettings("long"))
+    assert "range" not in back.changes["reward"].figure.layout.xaxis.to_plotly_json()
+
+
+def test_growth_of_a_thinned_chart_tells_how_many_points_there_are_now(tmp_path: Path) -> None:
+    writer = RunWriter.create(tmp_path / "long", config={}, task="t", steps=9_000, argv=[])
+    for step in range(1, 5_001):
+        writer.metrics(step, {"reward/mean": math.sin(step)})
+    followed, seen = looked(Runs([tmp_path]), "long")
+    drawn = seen.charts["reward"].shown
+    writer.metrics(5_001, {"reward/mean": 0.5})
+    assert poll(followed, seen).changes["reward"].title == f"step · {drawn + 1:,} of 5,001 points"

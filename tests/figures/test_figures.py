@@ -388,3 +388,46 @@ def test_changes_and_concerns_are_read_from_records() -> None:
     assert change_words({"control/beta": (None, 0.01)}) == ["control/beta: not set → 0.01"]
     nested = finding(evidence={"a": ["policy/kl_ref", {"policy/entropy": 1}], "text": "plain"})
     assert concerns(nested) == {"policy/kl_ref", "policy/entropy"}
+
+
+def test_one_tiny_value_does_not_stretch_a_log_axis() -> None:
+    values = [8.6e-14] + [10 ** (-2 + step / 20) for step in range(80)]
+    figure = metric_figure(history(values).view(), NAME)
+    assert figure.layout.yaxis.type == "log"
+    assert figure.data[0].y[0] is None and "8.6e-14 (below the log axis)" in figure.data[1].text[0]
+    assert None not in figure.data[0].y[1:]
+
+
+def test_a_log_axis_shows_a_metric_that_grows_over_many_decades_whole() -> None:
+    values = [10 ** (-9 + step / 10) for step in range(100)]
+    figure = metric_figure(history(values).view(), NAME)
+    assert figure.layout.yaxis.type == "log" and None not in figure.data[0].y
+
+
+@pytest.mark.parametrize("noise", [0.0, 1e-17])
+def test_a_constant_has_an_axis_on_which_it_looks_constant(noise: float) -> None:
+    values = [0.03 + noise * (step % 3) for step in range(50)]
+    include = metric_figure(history(values).view(), NAME).layout.yaxis.autorangeoptions.include
+    assert include[0] < 0.0299 and include[1] > 0.0301
+    assert metric_figure(history([0.03, 0.04]).view(), NAME).layout.yaxis.autorangeoptions.include is None
+
+
+def test_a_range_has_its_points_in_full_and_a_y_axis_that_fits_them() -> None:
+    values = [float(step % 7) if step < 5_000 else 1000.0 + step for step in range(9_000)]
+    view = history(values).view()
+    whole = metric_figure(view, NAME, y="linear")
+    drawn = len(whole.data[0].x)
+    assert drawn < 2_100 and whole.layout.xaxis.title.text == f"step · {drawn:,} of 9,000 points"
+    figure = metric_figure(view, NAME, y="linear", window=(100.0, 400.0))
+    assert [x for x in figure.data[0].x if 100 <= x <= 400] == list(range(100, 401))
+    assert figure.layout.xaxis.title.text == "step"
+    low, high = figure.layout.yaxis.range
+    assert -1 < low <= 0 and 6 <= high < 7
+
+
+def test_a_range_along_time_and_along_tokens_takes_the_points_that_lie_in_it() -> None:
+    run = History()
+    for step in range(1, 5_001):
+        run.append(step, {NAME: float(step), "tokens/total": 10.0 * step})
+    figure = metric_figure(run.view(), NAME, x="tokens", y="linear", window=(20_000.0, 21_000.0))
+    assert [x for x in figure.data[0].x if 20_000 <= x <= 21_000] == [10.0 * step for step in range(2_000, 2_101)]
