@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import shutil
 import signal
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from stabilizer.runs.reader import read_json
 
 if TYPE_CHECKING:
     from stabilizer.live.session import Session  # imports torch
+    from stabilizer.training.ranks import Ranks
 
 FIXED_AT_START = {
     "config": "CONFIG",
@@ -68,7 +70,25 @@ def key_reference() -> str:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Start or resume a run, and follow it to its end."""
+    """Start or resume a run, and follow it to its end. Of several processes, the first one does it."""
+    if int(os.environ.get("WORLD_SIZE") or 1) < 2:
+        return _trained(args)
+    need_train_extra()
+    from stabilizer.training.loop import Trainer  # imports torch
+    from stabilizer.training.ranks import follow as follow_lead
+    from stabilizer.training.ranks import joined
+
+    with joined() as ranks:
+        if ranks.leads:
+            return _trained(args, ranks)
+        try:
+            follow_lead(ranks, lambda config: Trainer(config, checkpoints=Path(os.devnull), ranks=ranks))
+        except (ValueError, OSError) as error:
+            raise ValueError(f"rank {ranks.rank}: {error}") from error
+        return 0
+
+
+def _trained(args: argparse.Namespace, ranks: Ranks | None = None) -> int:
     if args.fork < 0:
         raise UsageError(f"--fork {args.fork}: must be 0 (off) or a number of steps")
     if args.resume:
@@ -78,7 +98,7 @@ def run(args: argparse.Namespace) -> int:
     _check_something_to_train(args)
     console = Console(stderr=args.json, highlight=False)
     with _asked_to_end() as asked:
-        session = _begun(args)
+        session = _begun(args, ranks)
         path = session.writer.path.resolve()
         shown = dashboard(path.parent, path.name, args.port, console) if args.dashboard else contextlib.nullcontext()
         with shown:
@@ -96,18 +116,20 @@ def _check_something_to_train(args: argparse.Namespace) -> None:
         )
 
 
-def _begun(args: argparse.Namespace) -> Session:
+def _begun(args: argparse.Namespace, ranks: Ranks | None) -> Session:
     """The new or resumed run."""
     from stabilizer.live.session import Session  # imports torch
     from stabilizer.training.config import load_config
+    from stabilizer.training.ranks import ALONE
 
+    ranks = ranks or ALONE
     if args.resume:
-        return Session.resume(args.resume, args.remedy or _mode_of(args.resume), fork_steps=args.fork)
+        return Session.resume(args.resume, args.remedy or _mode_of(args.resume), fork_steps=args.fork, ranks=ranks)
     config = load_config(
         args.config, overrides=args.set, task=args.task, variant=args.variant, steps=args.steps, seed=args.seed
     )
     path = args.runs / new_run_id(config.task)
-    return Session.start(config, path, args.remedy or "suggest", fork_steps=args.fork)
+    return Session.start(config, path, args.remedy or "suggest", fork_steps=args.fork, ranks=ranks)
 
 
 @contextlib.contextmanager

@@ -193,6 +193,15 @@ class Controls:
         skip, self._skip = self._skip, False
         return skip
 
+    @property
+    def skipping(self) -> bool:
+        """Whether the next step is to be skipped."""
+        return self._skip
+
+    def mirror(self, values: Mapping[str, float], *, skip: bool) -> None:
+        """Take over the values and the request to skip of another process, which has checked them."""
+        self._values, self._skip = dict(values), skip
+
     def reset_optimizer(self) -> None:
         """Clear the optimizer's running averages; they build up again from the next update."""
         self._backend.reset_optimizer()

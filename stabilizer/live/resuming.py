@@ -13,6 +13,7 @@ from stabilizer.runs.writer import RunWriter
 from stabilizer.training.checkpoint import remove, scan
 from stabilizer.training.config import config_from_dict
 from stabilizer.training.loop import Trainer
+from stabilizer.training.ranks import ALONE, Ranks
 from stabilizer.training.settings import TrainConfig
 
 
@@ -20,14 +21,14 @@ class RunComplete(ValueError):
     """A run that has nothing left to train."""
 
 
-def resumed_trainer(reader: RunReader, writer: RunWriter) -> Trainer:
+def resumed_trainer(reader: RunReader, writer: RunWriter, ranks: Ranks = ALONE) -> Trainer:
     """The trainer at the newest verified checkpoint, with a new attempt begun. ValueError when that is impossible."""
     path = writer.path
     reader.refresh()  # what another process wrote until it released the run
     attempt = max(reader.histories) + 1
     config = _config(reader)
     _forget_unfinished_returns(reader)
-    trainer = Trainer(config, checkpoints=path / "checkpoints", attempt=attempt)
+    trainer = Trainer(config, checkpoints=path / "checkpoints", attempt=attempt, ranks=ranks)
     checkpoint = trainer.resume()
     if checkpoint is None:
         why = f" ({trainer.passed_over[0]})" if trainer.passed_over else ""

@@ -32,6 +32,7 @@ from stabilizer.training.config import config_dict
 from stabilizer.training.inputs import anchored, changes, digests
 from stabilizer.training.knobs import starting_knobs
 from stabilizer.training.loop import StepResult, Trainer
+from stabilizer.training.ranks import ALONE, Ranks
 from stabilizer.training.settings import TrainConfig
 
 PAUSE_POLL_S = 0.2
@@ -67,10 +68,12 @@ class Session:
         self._ending = False
 
     @classmethod
-    def start(cls, config: TrainConfig, path: Path, mode: Mode = "suggest", *, fork_steps: int = 0) -> Session:
+    def start(
+        cls, config: TrainConfig, path: Path, mode: Mode = "suggest", *, fork_steps: int = 0, ranks: Ranks = ALONE
+    ) -> Session:
         """Begin a new run in `path`. With `fork_steps` a fix is first tried on a copy for so many steps."""
         inputs = digests(config)  # before they are read, so that an edit in between is noticed
-        trainer = Trainer(config, checkpoints=path / "checkpoints")
+        trainer = Trainer(config, checkpoints=path / "checkpoints", ranks=ranks)
         writer = RunWriter.create(
             path,
             config=config_dict(anchored(config)),
@@ -103,13 +106,13 @@ class Session:
         return session
 
     @classmethod
-    def resume(cls, path: Path, mode: Mode = "suggest", *, fork_steps: int = 0) -> Session:
+    def resume(cls, path: Path, mode: Mode = "suggest", *, fork_steps: int = 0, ranks: Ranks = ALONE) -> Session:
         """Go on with a run that was stopped, preempted or killed, from its newest verified checkpoint."""
         reader = RunReader(path)
         refuse_a_second_writer(reader)
         writer = RunWriter.reopen(path)
         try:
-            trainer = resumed_trainer(reader, writer)
+            trainer = resumed_trainer(reader, writer, ranks)
             session = cls(trainer, writer, mode, reader, fork_steps=fork_steps)
             if trainer.finished:  # it was killed after its last step: close what was under way, and the run
                 session._close("finished")

@@ -10,7 +10,12 @@ from stabilizer.training.settings import TrainConfig
 from stabilizer.training.tasks import DATA, TASKS, Task
 
 
-def build_task(config: TrainConfig, tokenizer: Any) -> Task:
-    """The task of a run, with all its inputs read and tried; ValueError when something will not work."""
+def build_task(config: TrainConfig, tokenizer: Any, *, scores: bool = True) -> Task:
+    """The task of a run, with all its inputs read and tried; ValueError when something will not work.
+
+    A process that never `scores` needs no reward functions.
+    """
     task = DataTask(config.data, tokenizer) if config.task == DATA else TASKS[config.task]
-    return RewardedTask(task, config.reward, task.environment(config.search)) if config.reward.functions else task
+    if not (config.reward.functions and scores):
+        return task
+    return RewardedTask(task, config.reward, task.environment(config.search))

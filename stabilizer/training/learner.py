@@ -25,6 +25,7 @@ from stabilizer.training.losses import average_tokens, denominator, masked_mean,
 from stabilizer.training.model import Policy
 from stabilizer.training.moved import Moved, slices
 from stabilizer.training.optimizer import build_optimizer
+from stabilizer.training.ranks import ALONE, Ranks
 from stabilizer.training.rollout.logprobs import Scorer, TokenStats
 from stabilizer.training.rollout.rollouts import Rollouts
 from stabilizer.training.settings import TrainConfig
@@ -97,8 +98,11 @@ def joined(parts: Sequence[Outputs]) -> Outputs:
 class Learner:
     """The optimizer and the models it updates: the policy, and the critic if there is one."""
 
-    def __init__(self, config: TrainConfig, policy: Policy, critic: Critic | None, scorer: Scorer):
+    def __init__(
+        self, config: TrainConfig, policy: Policy, critic: Critic | None, scorer: Scorer, ranks: Ranks = ALONE
+    ):
         self._config = config
+        self._ranks = ranks
         self._policy = policy
         self._critic = critic
         self._scorer = scorer
@@ -157,21 +161,30 @@ class Learner:
         for parameter in (*self.parameters, *self._critic_parameters):  # like `zero_grad`, without its overhead
             parameter.grad = None
         per_token = denominator(batch.mask_BT, self._config.policy.average, knobs.max_completion)
-        parts = batch.rollouts.passes(self._config.optim.micro_batch, self._config.optim.micro_tokens)
+        limits = self._config.optim.micro_batch, self._config.optim.micro_tokens
+        parts, mine = self._ranks.passes(batch.rollouts, *limits)
         total, seen = torch.zeros(()), []
-        for part_R in parts:
+        for part_R in mine:
             rows = batch if len(parts) == 1 else batch.rows(part_R)
             outputs = self._outputs(rows, knobs, only_critic=only_critic)
             loss, metrics = self._terms(rows, outputs, knobs, per_token, only_critic=only_critic)
             loss.backward()
             total = total + loss.detach()
-            seen.append(outputs.detached())
-        if len(parts) > 1:  # metrics of a whole minibatch, from the numbers of its parts
+            seen.append((part_R, outputs.detached()))
+        self._ranks.add_gradients([*self.parameters, *self._critic_parameters])
+        if len(parts) > 1 or self._ranks.size > 1:  # metrics of a whole minibatch, from the numbers of its parts
+            whole, total = self._whole(seen, total)
             with torch.no_grad():
-                whole = joined(seen).rows(torch.cat(parts).argsort())
                 _, metrics = self._terms(batch, whole, knobs, per_token, only_critic=only_critic)
         metrics["total"] = total
         return dict(zip(metrics, torch.stack([m.float() for m in metrics.values()]).tolist(), strict=True))
+
+    def _whole(self, seen: list[tuple[Tensor, Outputs]], total: Tensor) -> tuple[Outputs, Tensor]:
+        """The outputs for a whole minibatch, in the order of its rows, and its loss, from the passes of all ranks."""
+        found = self._ranks.gather((seen, total))
+        parts = [part for seen, _ in found for part in seen]
+        back_R = torch.cat([part_R for part_R, _ in parts]).argsort()
+        return joined([outputs for _, outputs in parts]).rows(back_R), torch.stack([t for _, t in found]).sum()
 
     def _outputs(self, batch: Batch, knobs: Knobs, *, only_critic: bool) -> Outputs:
         """A pass of policy and critic over some rows."""

@@ -36,6 +36,7 @@ from stabilizer.training.learner import Batch, Learner
 from stabilizer.training.losses import masked_mean
 from stabilizer.training.metrics import episode_metrics, judged, reward_metrics, rollout_metrics
 from stabilizer.training.model import Policy
+from stabilizer.training.ranks import ALONE, Ranks, together
 from stabilizer.training.reference import Reference
 from stabilizer.training.ring import Ring
 from stabilizer.training.rollout.collect import Collector, Episodes, with_tokens
@@ -69,15 +70,17 @@ class StepResult:
 class Trainer:
     """A run in progress. It is also the `Backend` of its own controls."""
 
-    def __init__(self, config: TrainConfig, *, checkpoints: Path, attempt: int = 0):
+    def __init__(self, config: TrainConfig, *, checkpoints: Path, attempt: int = 0, ranks: Ranks = ALONE):
+        ranks.begin(config)
         self.config = config
+        self.ranks = ranks
         self._take_threads()
         self.attempt = attempt
         """Part of a checkpoint's name. The loop's owner increments it after a rollback, before the next checkpoint is
         saved."""
-        self.device = _device(config.device)
+        self.device = _device(config.device, ranks.local)
         self.policy = self._load_policy()
-        self.task = build_task(config, self.policy.tokenizer)
+        self.task = build_task(config, self.policy.tokenizer, scores=ranks.leads)
         adapt(self.policy, config)
         self.controls = Controls(self._knobs(), self)
         self.scorer = build_scorer(config)
@@ -87,8 +90,8 @@ class Trainer:
                 model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         self.engine = build_engine(config.rollout, self.policy)
         self.reference = Reference(self.policy.model, lambda: self._load_policy().model, adapters=config.lora.rank > 0)
-        self.learner = Learner(config, self.policy, self.critic, self.scorer)
-        self.collector = Collector(config, self.task, self.policy, self.engine, self.learner.arithmetic)
+        self.learner = Learner(config, self.policy, self.critic, self.scorer, ranks)
+        self.collector = Collector(config, self.task, self.policy, self.engine, self.learner.arithmetic, ranks)
         self._weights = Weights(self.policy.model, self.critic)
         self._folder = Path(checkpoints)
         self._ring = Ring(config.checkpoint.ring, config.checkpoint.ring_mb * 1e6)
@@ -101,6 +104,7 @@ class Trainer:
         """Held-out problems whose reward failed when the newest step was validated; 0 without a validation."""
         self.passed_over: list[str] = []
         """Checkpoints that the last `resume` could not load, each with the reason, newest first."""
+        ranks.agree([*self._weights.models.values()], "at the start")
 
     @property
     def step(self) -> int:
@@ -141,6 +145,7 @@ class Trainer:
 
     # --- one step ---------------------------------------------------------------------------------------------------
 
+    @together
     def train_step(self) -> StepResult:
         """One outer iteration: fresh rollouts, all their updates, and the metrics of both."""
         began = perf_counter()
@@ -156,6 +161,7 @@ class Trainer:
         scored = perf_counter()
         self._torn = True
         metrics = self._update(step, batch, knobs, skip=skip) | metrics
+        self.ranks.agree([*self._weights.models.values()], f"after step {step}")
         updated = perf_counter()
 
         self._advance(step, episodes, knobs, metrics)
@@ -260,17 +266,27 @@ class Trainer:
         they are equal. After the first mismatch, and with an engine whose arithmetic differs, the pass is computed.
         """
         shared = self.critic is not None and self.critic.shared
-        old_logp_BT, entropy_BT, hidden_BTH = rollouts.logp_BT, rollouts.entropy_BT, None
-        with self.learner.arithmetic():
-            if shared or not self._progress.reuse:
-                old_logp_BT, entropy_BT, hidden_BTH = self.scorer.logps(
+        recomputed = shared or not self._progress.reuse
+        if not recomputed and self.critic is None:
+            return rollouts.logp_BT, rollouts.entropy_BT, None
+
+        def passed(rows: Rollouts) -> tuple[Tensor | None, ...]:
+            logp_BT, entropy_BT, hidden_BTH = None, None, None
+            if recomputed:
+                logp_BT, entropy_BT, hidden_BTH = self.scorer.logps(
                     self.policy.model,
-                    rollouts,
+                    rows,
                     knobs.temperature,
                     hidden=shared,
                     head_dtype=torch.float32 if knobs.head_float32 else None,
                 )
-            return old_logp_BT, entropy_BT, self.critic.values(rollouts, hidden_BTH) if self.critic else None
+            return logp_BT, entropy_BT, self.critic.values(rows, hidden_BTH) if self.critic else None
+
+        with self.learner.arithmetic():
+            logp_BT, entropy_BT, value_BT = self.ranks.every_row(passed, rollouts)
+        if logp_BT is None:
+            return rollouts.logp_BT, rollouts.entropy_BT, value_BT
+        return logp_BT, entropy_BT, value_BT
 
     def _reference_logps(self, rollouts: Rollouts, knobs: Knobs) -> Tensor | None:
         """None until beta first leaves 0; then the reference is loaded and the KL to it is measured from then on."""
@@ -280,7 +296,10 @@ class Trainer:
             return None
         with self.reference.model() as model, self.learner.arithmetic():
             dtype = torch.float32 if knobs.head_float32 else None
-            return self.scorer.logps(model, rollouts, knobs.temperature, head_dtype=dtype).logp_BT
+            (logp_BT,) = self.ranks.every_row(
+                lambda rows: (self.scorer.logps(model, rows, knobs.temperature, head_dtype=dtype).logp_BT,), rollouts
+            )
+            return logp_BT
 
     # --- adaptive coefficients
     # ---------------------------------------------------------------------------------------------
@@ -304,11 +323,13 @@ class Trainer:
         elif not used.entropy_target:
             progress.entropy_bonus = 0.0
 
+    @together
     def reset_optimizer(self) -> None:
         """Reset the optimizer's running averages."""
         self.learner.reset()
         self._progress.optimizer_step = self.step
 
+    @together
     def reset_reference(self, share: float = 1.0) -> None:
         """Reset the reference to the current policy, or to a mixture of it and the old reference."""
         self.reference.reset(share)
@@ -316,6 +337,7 @@ class Trainer:
 
     # --- held-out problems ------------------------------------------------------------------------------------------
 
+    @together
     def validate(self) -> dict[str, float]:
         """Share of the held-out problems that the greedy completion solves; pass@1 and pass@k of sampled ones.
 
@@ -357,9 +379,14 @@ class Trainer:
         """Rewards on the next prompts, and held-out accuracy, with the current weights or a checkpoint's. Nothing is
         learned from it, and the trainer is left unchanged."""
         if checkpoint is None:
+            return self._paid(None)
+        return self._paid(load_state(checkpoint, self._weights, self._ring.get(checkpoint)))
+
+    @together
+    def _paid(self, loaded: Loaded | None) -> Paid:
+        if loaded is None:
             return self._paid_now()
         before, begin, progress = self.state(), self._begin, self._progress
-        loaded = load_state(checkpoint, self._weights, self._ring.get(checkpoint))
         try:
             self._load(loaded)
             self._progress = progress  # with the current prompts and random numbers
@@ -447,10 +474,8 @@ class Trainer:
         With `vary_data`, later prompts and random numbers differ from all earlier attempts. Nothing changes unless the
         whole state is sound; CheckpointDamaged otherwise.
         """
-        salt = self._progress.salt
-        self._load(load_state(checkpoint, self._weights, self._ring.get(checkpoint)))
-        if vary_data:
-            self._progress.salt = max(salt, self._progress.salt) + 1
+        loaded = load_state(checkpoint, self._weights, self._ring.get(checkpoint))
+        self._load(loaded, vary_data=vary_data)
 
     def resume(self) -> Checkpoint | None:
         """Continue from the newest state of the folder that loads, knobs included; None when none does.
@@ -473,7 +498,9 @@ class Trainer:
             return checkpoint
         return None
 
-    def _load(self, loaded: Loaded) -> None:
+    @together
+    def _load(self, loaded: Loaded, *, vary_data: bool = False) -> None:
+        salt = self._progress.salt
         self._torn = True
         reference = apply(loaded, self._weights, self.learner.optimizer)
         self._progress = loaded.progress
@@ -482,6 +509,8 @@ class Trainer:
         self.engine.sync()
         self._unsynced = 0
         self._begin = self._progress.step
+        if vary_data:
+            self._progress.salt = max(salt, self._progress.salt) + 1
         self._torn = False
 
     def _refuse_if_torn(self) -> None:
@@ -534,7 +563,7 @@ def _due(step: int, every: int) -> bool:
     return every > 0 and step % every == 0
 
 
-def _device(wanted: str) -> torch.device:
+def _device(wanted: str, number: int) -> torch.device:
     if wanted == "cuda" and not torch.cuda.is_available():
         raise ValueError("device = 'cuda': torch finds no usable CUDA device here; set device=cpu or device=auto")
-    return torch.device("cuda" if wanted != "cpu" and torch.cuda.is_available() else "cpu")
+    return torch.device("cuda", number) if wanted != "cpu" and torch.cuda.is_available() else torch.device("cpu")

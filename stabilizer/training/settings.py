@@ -250,6 +250,8 @@ class TrainConfig:
     """Device of the model; auto uses CUDA if it is available."""
     threads: int = 1
     """CPU threads for training. More than one helps only for models of a million parameters or more."""
+    rank_timeout_s: float = 1800.0
+    """Longest time in seconds that one of several processes waits for the others within a step."""
     fast: Literal["auto", "off"] = "auto"
     """Use the trainer's own forward pass for Llama-like models of up to 500 million parameters, where possible; off
     uses plain `transformers`. Results agree up to rounding."""
@@ -362,6 +364,7 @@ def _run_rules(c: TrainConfig) -> Rules:
         ("steps", c.steps >= 1, "at least 1"),
         ("seed", c.seed >= 0, "0 or more"),
         ("threads", 1 <= c.threads <= 1024, "between 1 and 1024"),
+        ("rank_timeout_s", 1 <= c.rank_timeout_s <= 604800, "between 1 and 604800 (a week)"),
         ("optim.lr", 0 < c.optim.lr <= 1, "above 0 and at most 1"),
         ("optim.warmup_steps", c.optim.warmup_steps >= 0, "0 or more"),
         ("optim.weight_decay", 0 <= c.optim.weight_decay <= 1, "between 0 and 1"),

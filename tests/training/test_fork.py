@@ -107,7 +107,7 @@ def test_weights_of_one_state_with_the_rest_of_another_are_neither_trained_nor_s
     run.train_step()
     saved = run.save_checkpoint()
     run.train_step()
-    good, loads = loop.from_files, []
+    good, loads = loop.apply, []
 
     def breaks_off_going_back(*args):
         loads.append(args)
@@ -115,7 +115,7 @@ def test_weights_of_one_state_with_the_rest_of_another_are_neither_trained_nor_s
             raise RuntimeError("out of memory")
         return good(*args)
 
-    monkeypatch.setattr(loop, "from_files", breaks_off_going_back)
+    monkeypatch.setattr(loop, "apply", breaks_off_going_back)
     with pytest.raises(RuntimeError, match="out of memory"):
         run.paid(saved)
     for harm in (run.train_step, run.snapshot):

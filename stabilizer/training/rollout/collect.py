@@ -17,6 +17,7 @@ from stabilizer.core.records import Sample
 from stabilizer.training.advantages import silent_groups
 from stabilizer.training.knobs import Knobs
 from stabilizer.training.model import Policy
+from stabilizer.training.ranks import ALONE, Ranks
 from stabilizer.training.rollout.engine import Engine, Sampling
 from stabilizer.training.rollout.rollouts import Rollouts, concat
 from stabilizer.training.rollout.turns import Outcome, play
@@ -80,12 +81,14 @@ class Collector:
         policy: Policy,
         engine: Engine,
         arithmetic: Callable[[], AbstractContextManager[None]],
+        ranks: Ranks = ALONE,
     ):
         self._config = config
         self._task = task
         self._tokenizer = policy.tokenizer
         self._engine = engine
         self._arithmetic = arithmetic
+        self._ranks = ranks
         self._environment = task.environment(config.search)
         self.outages: Counter[str] = Counter()
         """Episodes whose environment failed so far, by reason."""
@@ -126,18 +129,13 @@ class Collector:
         return torch.tensor(solved, dtype=torch.float64)
 
     def _answered(self, problems: list[Problem], sampling: Sampling) -> Episodes:
-        prompts = self._task.encode(problems, self._tokenizer)
-        outcomes: list[Outcome] = []
-        with self._arithmetic():
-            if self._environment is None:
-                rollouts = self._engine.generate(prompts, sampling)
-            else:
-                turns = self._config.search.max_turns
-                rollouts, outcomes = play(
-                    self._engine, prompts, self._environment, sampling, self._tokenizer, max_turns=turns
-                )
+        drawn, mine = len(problems), self._ranks.share(len(problems))
+        written = self._written(problems[mine], sampling._replace(first=mine.start, whole=drawn))
+        parts = [part for part in self._ranks.gather(written) if part is not None]
+        rollouts = concat([part for part, _ in parts], self._tokenizer.pad_token_id)
+        outcomes = [outcome for _, part in parts for outcome in part]
         problems = [problem for problem in problems for _ in range(sampling.group_size)]
-        scores = self._task.score_all(problems, rollouts.texts)
+        scores = self._ranks.from_lead(lambda: self._task.score_all(problems, rollouts.texts))
         for row, outcome in enumerate(outcomes):
             if outcome.failed:  # without the environment's answer there is no score
                 self.outages[outcome.failed] += 1
@@ -145,7 +143,18 @@ class Collector:
                 scores[row] = replace(
                     scores[row], reward=math.nan, solved=False, components=none, failed=outcome.failed
                 )
-        return Episodes(problems, rollouts, scores, outcomes, len(prompts))
+        return Episodes(problems, rollouts, scores, outcomes, drawn)
+
+    def _written(self, problems: list[Problem], sampling: Sampling) -> tuple[Rollouts, list[Outcome]] | None:
+        """The policy's answers, with their outcomes in an environment; None without a problem."""
+        if not problems:
+            return None
+        prompts = self._task.encode(problems, self._tokenizer)
+        with self._arithmetic():
+            if self._environment is None:
+                return self._engine.generate(prompts, sampling), []
+            turns = self._config.search.max_turns
+            return play(self._engine, prompts, self._environment, sampling, self._tokenizer, max_turns=turns)
 
 
 def _with_signal(parts: list[Episodes], group_size: int) -> int:

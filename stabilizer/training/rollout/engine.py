@@ -25,6 +25,10 @@ class Sampling(NamedTuple):
     """Seed of all random numbers in this call."""
     stop_ids: tuple[int, ...] = ()
     """Tokens that end a completion, in addition to the model's own."""
+    first: int = 0
+    """The number of prompts before these in the whole batch, of which this call may be a part."""
+    whole: int = 0
+    """The number of prompts in the whole batch; 0 if these are all. A completion does not depend on the division."""
 
 
 class Engine(Protocol):

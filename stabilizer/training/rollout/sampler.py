@@ -111,7 +111,7 @@ class Sampler:
         size, room_P = sampling.group_size, torch.full([len(ids_PL)], sampling.max_completion)
         if positions := self.max_length:
             room_P = room_P.minimum(positions - mask_PL.sum(1).cpu())
-        draws = Draws(sampling.seed, len(ids_PL) * size, ids_PL.device)
+        draws = Draws(sampling.seed, (sampling.whole or len(ids_PL)) * size, ids_PL.device, sampling.first * size)
         written: list[Written] = []
         for room in room_P.unique().tolist():
             of_P = (room_P == room).nonzero()[:, 0].to(ids_PL.device)
@@ -126,10 +126,13 @@ class Sampler:
 
 
 class Draws:
-    """A random number for every token of every row, independent of the other rows."""
+    """A random number for every token of every row, independent of the other rows.
 
-    def __init__(self, seed: int, rows: int, device: torch.device):
-        self._rows = rows
+    `rows` are those of the whole batch. The ones asked for are counted from number `first`.
+    """
+
+    def __init__(self, seed: int, rows: int, device: torch.device, first: int = 0):
+        self._rows, self._first = rows, first
         self._generator = torch.Generator(device).manual_seed(seed)
         self._drawn: list[Tensor] = []
 
@@ -138,7 +141,7 @@ class Draws:
         while len(self._drawn) <= token:
             device = self._generator.device
             self._drawn.append(torch.rand(self._rows, dtype=torch.float64, device=device, generator=self._generator))
-        return self._drawn[token][row_B]
+        return self._drawn[token][row_B + self._first]
 
 
 def _write(

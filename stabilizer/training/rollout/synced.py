@@ -162,7 +162,7 @@ class SyncedEngine:
     def _requests(
         self, prompts: Sequence[Sequence[int]], sampling: Sampling, stops: tuple[int, ...]
     ) -> Iterator[Request]:
-        for number, prompt in enumerate(prompts):
+        for number, prompt in enumerate(prompts, sampling.first):
             room = self._server.max_length - len(prompt)
             if room < 1:
                 raise ValueError(

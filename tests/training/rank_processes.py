@@ -1,0 +1,80 @@
+"""Several processes of one run, for tests: what `torchrun` would start, without its start-up time."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import socket
+import traceback
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from stabilizer.training.loop import Trainer
+from stabilizer.training.ranks import Ranks, follow, joined
+from stabilizer.training.settings import TrainConfig
+
+LIMIT_S = 90
+"""A test fails when its processes need longer, on a machine with many other jobs."""
+
+Lead = Callable[[Trainer], Any]
+"""What rank 0 does with its trainer."""
+
+
+def run_ranks(size: int, lead: Lead, config: TrainConfig, folder: Path) -> list[Any]:
+    """The result of `lead` on rank 0, and then the weights of every rank at the end."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.training.rank_processes"])
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    pipes = [context.Pipe(duplex=False) for _ in range(size)]
+    processes = [
+        context.Process(target=_process, args=(rank, size, port, lead, config, folder, pipes[rank][1]))
+        for rank in range(size)
+    ]
+    for process in processes:
+        process.start()
+    try:
+        answers = [pipe.recv() if pipe.poll(LIMIT_S) else "no answer" for pipe, _ in pipes]
+    finally:
+        for process in processes:
+            process.join(5)
+            process.kill()
+    if wrong := [answer for answer in answers if isinstance(answer, str)]:
+        raise AssertionError("\n".join(wrong))
+    return [answers[0][0], *(weights for _, weights in answers)]
+
+
+def weights(trainer: Trainer) -> torch.Tensor:
+    """All weights of policy and critic as one vector, without memory of its own: it goes through a pipe as bytes."""
+    models = trainer._weights.models.values()
+    return torch.cat([p.detach().reshape(-1) for model in models for p in model.parameters()])
+
+
+def _process(rank: int, size: int, port: int, lead: Lead, config: TrainConfig, folder: Path, pipe: Connection) -> None:
+    torch.set_num_threads(1)
+    place = {"RANK": rank, "WORLD_SIZE": size, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": size}
+    os.environ |= {name: str(value) for name, value in place.items()}
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    try:
+        with joined() as ranks:
+            answer = _worked(ranks, lead, config, folder)
+    except BaseException:
+        pipe.send(f"rank {rank}: {traceback.format_exc()}")
+        raise
+    pipe.send(answer)
+
+
+def _worked(ranks: Ranks, lead: Lead, config: TrainConfig, folder: Path) -> tuple[Any, Any]:
+    built: list[Trainer] = []
+
+    def build(config: TrainConfig) -> Trainer:
+        built.append(Trainer(config, checkpoints=folder, ranks=ranks))
+        return built[0]
+
+    result = lead(build(config)) if ranks.leads else follow(ranks, build)
+    return result, weights(built[0]).numpy()
