@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-BENCHES = ("cost", "read", "train", "detect", "rescue", "dashboard", "field", "gpu")
+BENCHES = ("cost", "read", "train", "detect", "rescue", "dashboard", "field", "gpu", "cases")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,8 +24,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="cost: monitoring per step; read: loading a run of 1M points; train: a training step beside TRL's; "
         "detect: false alarms and recall of the detectors, beside other methods; "
         "rescue: what the remedies save and harm, beside simpler ways of acting; dashboard: what a viewer waits for; "
-        "field: answers to texts from public issue trackers; gpu: a model of 0.5B on a CUDA device, beside TRL's",
+        "field: answers to texts from public issue trackers; gpu: a model of 0.5B on a CUDA device, beside TRL's; "
+        "cases: the case studies, trained anew",
     )
+    parser.add_argument("name", nargs="?", help="cases: one case, e.g. case-search-r1 (default: all)")
     parser.add_argument("--quick", action="store_true", help="smaller sizes")
     parser.add_argument("--seed", type=_seed, default=0, help="seed of what is generated; detect: another draw")
     only = parser.add_argument_group("train")
@@ -58,6 +60,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     detect.add_argument(
         "--keep", action="store_true", help="keep the figures, for `stabilizer detectors` and the README"
     )
+    cases = parser.add_argument_group("cases")
+    cases.add_argument("--pages", action="store_true", help="write the pages alone, from the figures that are there")
     rescue = parser.add_argument_group("rescue")
     rescue.add_argument("--jobs", type=int, default=2, help="rescue, field: processes (default 2)")
     rescue.add_argument("--budget", type=float, metavar="S", help="seconds after which no further case is begun")
@@ -73,6 +77,10 @@ def _seed(text: str) -> int:
 def run(args: argparse.Namespace) -> int:
     """Measure and print the tables, with how they were taken."""
     module = importlib.import_module(f"bench.{args.which}")
+    if args.name and args.which != "cases":
+        raise ValueError(f"{args.name}: only `bench cases` takes a name")
+    if args.which == "cases":
+        return _cases(args, module)
     if args.which == "field":
         return _field(args)
     _check_half(args, ("develop", "report"))
@@ -93,6 +101,17 @@ def run(args: argparse.Namespace) -> int:
         console.width = 160
     console.print(_table(rows))
     console.print(_how(module))
+    return 0
+
+
+def _cases(args: argparse.Namespace, module: Any) -> int:
+    names = module.chosen(args.name)
+    if not args.pages:
+        module.measure(names, quick=args.quick, tell=_tell)
+    for path in module.write_pages(names):
+        _tell(f"written: {path}")
+    if args.json:
+        print(json.dumps({name: module.kept(name) for name in names}))
     return 0
 
 

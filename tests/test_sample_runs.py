@@ -5,6 +5,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,9 +13,18 @@ from stabilizer.analysis.analyse import analyse, as_json
 from stabilizer.compare import as_json as comparison_as_json
 from stabilizer.compare import compare, read_side
 from stabilizer.core.records import Finding
+from stabilizer.runs.loaded import LoadedRun, NoMetrics
 from stabilizer.trainers.reading import load
 
 SAMPLES = sorted(path.parent for path in (Path(__file__).parents[1] / "sample_runs").glob("*/expected.toml"))
+
+
+def recorded(path: Path, expected: dict[str, Any]) -> LoadedRun:
+    """The run of a sample, or what its log holds where training failed before its first step."""
+    try:
+        return load(path / expected.get("log", ""))
+    except NoMetrics as error:
+        return error.run
 
 
 def test_there_are_healthy_and_broken_samples() -> None:
@@ -25,7 +35,7 @@ def test_there_are_healthy_and_broken_samples() -> None:
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.name)
 def test_sample_gets_its_diagnosis(path: Path) -> None:
     expected = tomllib.loads((path / "expected.toml").read_text())
-    told = as_json(analyse(load(path)))
+    told = as_json(analyse(recorded(path, expected)))
     loud = [finding for finding in told["findings"] if finding["severity"] != "info"]
     assert told["verdict"] == expected["verdict"]
     assert (told["worst"] or "") == expected["worst"]
@@ -39,7 +49,22 @@ def test_sample_gets_its_diagnosis(path: Path) -> None:
             assert finding["remedies"][0]["id"] == expected["remedy"]
 
 
-@pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "path", [path for path in SAMPLES if path.name.startswith("case-")], ids=lambda path: path.name
+)
+def test_a_case_shows_its_symptom(path: Path) -> None:
+    expected = tomllib.loads((path / "expected.toml").read_text())
+    symptom = expected["symptom"]
+    told = as_json(analyse(recorded(path, expected)))["findings"]
+    shown = [finding for finding in told if finding["id"] == symptom["id"]]
+    assert shown, [finding["id"] for finding in told]
+    first, last = symptom["detected"]
+    assert first <= shown[0]["detected_step"] <= last
+    assert shown[0]["severity"] == symptom["severity"]
+    assert shown[0]["causes"][0]["id"] == symptom["cause"]
+
+
+@pytest.mark.parametrize("path", [path for path in SAMPLES if (path / "run.json").exists()], ids=lambda path: path.name)
 def test_what_the_live_run_wrote_is_what_the_replay_finds(path: Path) -> None:
     run = load(path)
 

@@ -19,7 +19,7 @@ from stabilizer.figures.arms import arms_figure
 from stabilizer.figures.lineage import Lineage, on_lineage
 from stabilizer.output.html import charts_json, document
 from stabilizer.output.preflight_terminal import changes as preflight_changes
-from stabilizer.output.report.case_study import HEADS, Case, case_of, rows
+from stabilizer.output.report.case_study import HEADS, Case, case_of, rows, seen_heads, seen_rows
 from stabilizer.output.report.formatting import (
     MAX_ROWS,
     STORY,
@@ -156,6 +156,10 @@ def _case(case: Case | None, analysis: Analysis) -> str:
     linked = "".join(f"<p><a href='#incident-{i.number}'>{safe(i.summary)}</a></p>" for i in analysis.incidents)
     parts += [f"<h3>Diagnosis of the run made small</h3>{linked}" if linked else ""]
     parts += [_told("What was changed", case.changed), _told("What happened", case.happened)]
+    if case.symptom:
+        told = (f"Counted: {case.symptom.what}.", case.symptom.note)
+        table = _table(seen_heads(case.symptom), seen_rows(case.symptom))
+        parts.append(f"<h3>{safe(case.symptom.title)}</h3>{_paragraphs(told)}{table}")
     for place, trial in enumerate(case.trials):
         parts.append(
             f"<h3>{safe(trial.title)}</h3>{_paragraphs((trial.note,))}<div class='plots one'>"
@@ -164,6 +168,7 @@ def _case(case: Case | None, analysis: Analysis) -> str:
         )
     if case.measured:
         parts.append(f"<h3>Measured</h3>{_table((), case.measured)}")
+    parts.append(_told("Where common advice is wrong", case.advice))
     parts.append(_told("What this does not show", case.limits))
     if case.do:
         steps = "".join(f"<li>{safe(step)}</li>" for step in case.do)

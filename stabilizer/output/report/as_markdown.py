@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 from stabilizer.analysis.analyse import Analysis, numbers, settled
 from stabilizer.core.records import Cause, RemedyAdvice
 from stabilizer.core.version import __version__
 from stabilizer.figures import WORDS
-from stabilizer.output.report.case_study import HEADS, Case, case_of, rows
+from stabilizer.output.report.case_study import HEADS, Case, case_of, rows, seen_heads, seen_rows
 from stabilizer.output.report.formatting import (
     MAX_ROWS,
     STORY,
@@ -143,10 +145,18 @@ def _case_text(case: Case) -> list[str]:
     story = {"What was seen": case.saw, "What was changed": case.changed, "What happened": case.happened}
     for heading, texts in story.items():
         lines += ["", f"**{heading}.** {md(' '.join(texts), STORY)}"] if texts else []
+    if case.symptom:
+        lines += ["", f"{md(case.symptom.title)}. Counted: {md(case.symptom.what)}. {md(case.symptom.note)}", ""]
+        lines += table(seen_heads(case.symptom), seen_rows(case.symptom))
     for trial in case.trials:
-        lines += ["", f"{md(trial.title)}: {md(trial.metric)}. {md(trial.note)}", ""]
-        lines += [f"| {' | '.join(HEADS)} |", "|---" * len(HEADS) + "|"]
-        lines += [f"| {' | '.join(md(cell) for cell in row)} |" for row in rows(trial)]
+        lines += ["", f"{md(trial.title)}: {md(trial.metric)}. {md(trial.note)}", "", *table(HEADS, rows(trial))]
     lines += ["", *(f"- {md(key)}: {md(value)}" for key, value in case.measured)] if case.measured else []
+    lines += ["", f"**Where common advice is wrong.** {md(' '.join(case.advice), STORY)}"] if case.advice else []
     lines += ["", f"**What this does not show.** {md(' '.join(case.limits), STORY)}"] if case.limits else []
     return [*lines, "", *(f"{place}. {md(step)}" for place, step in enumerate(case.do, 1))]
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """The lines of a table."""
+    lines = [f"| {' | '.join(md(head) for head in heads)} |", "|---" * len(heads) + "|"]
+    return [*lines, *(f"| {' | '.join(md(cell) for cell in row)} |" for row in rows)]

@@ -1,15 +1,17 @@
 """A case study: a run directory with the reported problem, what was tried, and the result.
 
 The folder also holds `case.toml` (written by people: what was seen, what was changed, what to do in the trainer's own
-keys), the original configuration in its trainer's format, and `arms.json` (measurements: every change tried from one
-snapshot, over several seeds, on the same prompts). The report shows them as one section. None of this text is
-trusted; a part that can't be read is listed as a problem and never stops the report.
+keys), the original configuration in its trainer's format, and `arms.json` (measurements: in which runs the symptom
+appeared, and every change tried from one snapshot, over several seeds, on the same prompts). The report shows them as
+one section. A number in the text is a name in braces, such as `{gain of batch}`, and comes from the measurements. None
+of this text is trusted; a part that can't be read is listed as a problem and never stops the report.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +24,9 @@ from stabilizer.preflight.check import Options, Preflight, preflight
 from stabilizer.runs.loaded import LoadedRun
 
 STORY, NUMBERS = "case.toml", "arms.json"
+PARTS = ("saw", "changed", "happened", "advice", "limits", "do")
+NAMED = re.compile(r"\{([^{}]+)\}")
+"""A number that the text names."""
 LARGEST = 2_000_000
 """Bytes beyond which such a file is not read."""
 LIMIT = 1e100
@@ -56,6 +61,29 @@ class Trial(NamedTuple):
     arms: tuple[Arm, ...]
 
 
+class Seen(NamedTuple):
+    """One run with one thing changed: in which seeds the symptom appeared, and the numbers that decided it."""
+
+    name: str
+    settings: tuple[str, ...]
+    present: tuple[bool, ...]
+    numbers: Mapping[str, tuple[float, ...]]
+
+    @property
+    def seeds_seen(self) -> str:
+        """In how many of the seeds it appeared."""
+        return f"{sum(self.present)} of {len(self.present)}"
+
+
+class Symptom(NamedTuple):
+    """What counts as the symptom, and the runs in which it was looked for; the first is the reproduction."""
+
+    title: str
+    what: str
+    note: str
+    arms: tuple[Seen, ...]
+
+
 class Difference(NamedTuple):
     """Mean of paired differences and half of its 95 % interval; `half` is infinite with a single seed."""
 
@@ -71,10 +99,12 @@ class Case:
     saw: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
     happened: tuple[str, ...] = ()
+    advice: tuple[str, ...] = ()
     limits: tuple[str, ...] = ()
     do: tuple[str, ...] = ()
     measured: tuple[tuple[str, str], ...] = ()
     checked: Preflight | None = None
+    symptom: Symptom | None = None
     trials: tuple[Trial, ...] = ()
     problems: tuple[str, ...] = field(default=())
 
@@ -92,20 +122,55 @@ def read(folder: Path) -> Case:
     problems: list[str] = []
     story = _file(folder / STORY, load_toml, problems)
     numbers = _file(folder / NUMBERS, json.loads, problems) if (folder / NUMBERS).exists() else {}
+    symptom: Symptom | None = None
+    trials: tuple[Trial, ...] = ()
     try:
         trials = tuple(_trials(numbers))
+        symptom = _symptom(numbers["symptom"]) if "symptom" in numbers else None
     except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
-        trials = ()
         problems.append(f"{NUMBERS}: not as expected ({type(error).__name__}: {error})")
     measured = numbers.get("measured")
+    words = _words(symptom, trials)
     return Case(
         title=str(story.get("title", "")),
-        **{name: _paragraphs(story.get(name)) for name in ("saw", "changed", "happened", "limits", "do")},
+        **{name: _paragraphs(story.get(name), words, problems) for name in PARTS},
         measured=tuple((str(k), str(v)) for k, v in measured.items()) if isinstance(measured, dict) else (),
         checked=_checked(folder, story, problems),
+        symptom=symptom,
         trials=trials,
         problems=tuple(problems),
     )
+
+
+def _words(symptom: Symptom | None, trials: Sequence[Trial]) -> dict[str, str]:
+    """The numbers that the text may name: `seen in ARM`, and of a trial's arms `level of ARM` and `gain of ARM`, with
+    ` in 2` for the second trial and so on."""
+    words = {f"seen in {arm.name}": arm.seeds_seen for arm in symptom.arms} if symptom else {}
+    for place, trial in enumerate(trials, 1):
+        which = f" in {place}" if place > 1 else ""
+        for arm in trial.arms:
+            if ends := arm.ends():
+                words[f"level of {arm.name}{which}"] = f"{fmean(ends):.2f}"
+            words[f"gain of {arm.name}{which}"] = _said(against(trial.arms[0].ends(), arm.ends()))
+    return words
+
+
+def seen_rows(symptom: Symptom) -> list[tuple[str, ...]]:
+    """The table of a symptom: arm, what it changes, in how many seeds it appeared, and the mean of each number."""
+    return [
+        (
+            arm.name,
+            ", ".join(arm.settings) or "as configured",
+            arm.seeds_seen,
+            *(f"{fmean(values):.3g}" for values in arm.numbers.values()),
+        )
+        for arm in symptom.arms
+    ]
+
+
+def seen_heads(symptom: Symptom) -> tuple[str, ...]:
+    """The headings of that table."""
+    return ("run", "settings", "seeds with the symptom", *symptom.arms[0].numbers)
 
 
 def against(first: Sequence[float], other: Sequence[float]) -> Difference | None:
@@ -169,10 +234,16 @@ def _file(path: Path, parse: Any, problems: list[str]) -> Mapping[str, Any]:
         return {}
 
 
-def _paragraphs(value: Any) -> tuple[str, ...]:
+def _paragraphs(value: Any, words: Mapping[str, str], problems: list[str]) -> tuple[str, ...]:
+    """The paragraphs of a part of the text, with the numbers it names."""
     if isinstance(value, str):
         value = value.split("\n\n")
-    return tuple(" ".join(str(part).split()) for part in value) if isinstance(value, list) else ()
+    parts = [" ".join(str(part).split()) for part in value] if isinstance(value, list) else []
+    problems += [
+        f"{STORY}: {{{name}}} names no measurement"
+        for part in parts for name in NAMED.findall(part) if name not in words
+    ]  # fmt: skip
+    return tuple(NAMED.sub(lambda found: words.get(found[1], found[0]), part) for part in parts)
 
 
 def _checked(folder: Path, story: Mapping[str, Any], problems: list[str]) -> Preflight | None:
@@ -199,6 +270,21 @@ def _trials(numbers: Mapping[str, Any]) -> Iterator[Trial]:
         arms = tuple(_arm(arm) for arm in trial["arms"])
         if arms:
             yield Trial(str(trial["title"]), str(trial.get("note", "")), str(trial["metric"]), arms)
+
+
+def _symptom(symptom: Mapping[str, Any]) -> Symptom:
+    arms = tuple(
+        Seen(
+            str(arm["name"]),
+            tuple(map(str, arm["settings"])),
+            tuple(map(bool, arm["present"])),
+            {str(key): tuple(_number(value) for value in values) for key, values in arm["numbers"].items()},
+        )
+        for arm in symptom["arms"]
+    )
+    if not arms or any(not arm.present or {*arm.numbers} != {*arms[0].numbers} for arm in arms):
+        raise ValueError("symptom: arms with seeds and the same numbers are expected")
+    return Symptom(str(symptom["title"]), str(symptom["what"]), str(symptom.get("note", "")), arms)
 
 
 def _arm(arm: Mapping[str, Any]) -> Arm:
