@@ -88,6 +88,8 @@ def analyse(
         told(row, len(run.ticks))
         changes += watch.tick(shown)
     view = run.history.view()
+    if not run.ticks:
+        changes += watch.ask("system/stalled", run.history.view(0))
     changes += watch.end(view)
     replayed = watch.findings()
     extra = _recorded_only(run, replayed)

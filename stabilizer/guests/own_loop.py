@@ -22,6 +22,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -34,6 +35,7 @@ from stabilizer.guests.host import GuestHost
 from stabilizer.guests.knobs import RATE, LoopControls, LoopKnob, Rates, our_name
 from stabilizer.live.monitor import Monitor
 from stabilizer.live.requests import Requests
+from stabilizer.live.watchdog import watched
 from stabilizer.runs.identity import new_run_id
 from stabilizer.runs.writer import RunWriter
 from stabilizer.trainers.other.guesses import guessed
@@ -109,6 +111,7 @@ class GuestRun:
         writer.status("running", 0, remedy=self._engine.mode)
         self._thread = threading.Thread(target=self._work, name="stabilizer", daemon=True)
         self._thread.start()
+        self.heart, self._watchdog = watched(self.path, self._monitor, complain=self.complain)
         atexit.register(self._at_exit)
 
     # --- the loop's side --------------------------------------------------------------------------------------------
@@ -117,6 +120,7 @@ class GuestRun:
         """Log a row and apply what was asked of the run; numbers that are no numbers are left out."""
         try:
             self._step = _counted(self._step, step)
+            self.heart.beat(self._step)
             numbers = dict(_numbers(metrics))
             if not self._closed:
                 self._rows.put_nowait(_Row(self._step, numbers, samples))
@@ -128,6 +132,15 @@ class GuestRun:
             stop=bool(self._host.ended_by), paused=self._host.paused, changes=self._apply(),
             incidents=len({f.incident for f in self._findings if f.severity != "info"}), findings=self._findings,
         )  # fmt: skip
+
+    def phase(self, name: str, pending: str = "") -> AbstractContextManager[None]:
+        """A phase of the loop, as a context: data, rollout, reward, sync, update, validation, save or other.
+
+        A phase that takes far longer than it has before is reported as a hang, with the line where it waits. `pending`
+        says what is in progress, such as the name of a reward function. A loop without phases is watched from row to
+        row.
+        """
+        return self.heart.phase(name, pending)
 
     def knob(
         self, name: str, get: Callable[[], float], set: Callable[[float], None], low: float | None = None,
@@ -170,8 +183,9 @@ class GuestRun:
 
     def wait(self) -> None:
         """Return when nobody wants the run to pause any more."""
-        while self._host.paused and not self._closed:
-            time.sleep(IDLE_S / 5)
+        with self.heart.phase("paused"):
+            while self._host.paused and not self._closed:
+                time.sleep(IDLE_S / 5)
 
     def event(self, text: str, kind: str = "note") -> None:
         """Declare an event, such as another stage of the data (`data-stage`) or a changed schedule (`schedule`)."""
@@ -183,6 +197,7 @@ class GuestRun:
         if self._closed:
             return
         self._closed = True
+        self._watchdog.close()
         try:
             self._rows.put(None, timeout=CLOSING_S)
             self._thread.join(CLOSING_S)

@@ -135,6 +135,15 @@ class Watch:
         self._explain_all(view, changed)
         return changed
 
+    def ask(self, id: str, view: RunView) -> list[Finding]:
+        """Ask one detector outside a row: something happened while no row comes."""
+        changed: list[Finding] = []
+        for detector in self.detectors:
+            if detector.id == id and (result := detector.check(view)) is not None:
+                self._advance(detector, result, view, changed)
+        self._explain_all(view, changed)
+        return changed
+
     def end(self, view: RunView) -> list[Finding]:
         """Tell the watch that the run is over at `view`: only now can a failure be known to be the last thing that
         happened."""

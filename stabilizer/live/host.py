@@ -12,6 +12,7 @@ from stabilizer.control.fork import Fork, paired
 from stabilizer.control.probe import Probe, probe
 from stabilizer.core.knobs import Checkpoint
 from stabilizer.core.records import Action
+from stabilizer.live.heart import Heart
 from stabilizer.live.monitor import Monitor
 from stabilizer.live.recorder import Recorder
 from stabilizer.training.loop import Trainer
@@ -23,6 +24,7 @@ class RunHost(Recorder):
     def __init__(self, trainer: Trainer, monitor: Monitor, earlier: Sequence[Action] = ()):
         super().__init__(monitor, earlier)
         self.trainer = trainer
+        self.heart = Heart()
         self.unsaved = ""
         """Why the newest checkpoint is not on disk; empty while it is."""
 
@@ -34,7 +36,8 @@ class RunHost(Recorder):
     def save_checkpoint(self) -> None:
         """Save the present state; a failure is put on record, and training continues."""
         try:
-            self.trainer.save_checkpoint()
+            with self.heart.phase("save"):
+                self.trainer.save_checkpoint()
         except OSError as error:
             already, self.unsaved = self.unsaved, str(error)
             text = f"checkpoint could not be saved: {error}"
@@ -59,8 +62,10 @@ class RunHost(Recorder):
 
     def fork(self, changes: Mapping[str, Mapping[str, float]], steps: int) -> Fork:
         """Run copies of the run side by side; the run itself does not move."""
-        return paired(self.trainer, changes, steps)
+        with self.heart.phase("trial"):
+            return paired(self.trainer, changes, steps)
 
     def probe(self, checkpoint: Checkpoint) -> Probe:
         """Measure what the weights of a checkpoint would earn now; the run itself does not move."""
-        return probe(self.trainer, checkpoint)
+        with self.heart.phase("trial"):
+            return probe(self.trainer, checkpoint)

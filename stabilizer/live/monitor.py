@@ -5,6 +5,7 @@ Whatever fails in here is put on record and never stops training.
 
 from __future__ import annotations
 
+import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -21,6 +22,9 @@ from stabilizer.runs.writer import RunWriter
 if TYPE_CHECKING:
     from stabilizer.training.loop import StepResult, Trainer  # imports torch
 
+STALLED = "system/stalled"
+LOCKED_S = 1.0
+"""Longest wait of the watchdog for a monitor that is at work, in seconds."""
 RESTATED = 20
 """Steps after which an open finding is written again, with its present numbers."""
 
@@ -39,13 +43,16 @@ class Monitor:
         self._reasons: set[str] = set()
         """Reasons of failed rewards and environments that are on record."""
         self._troubles: list[str] = []
+        self._lock = threading.RLock()
+        """Held while rows and events are judged: the watchdog reports from its own thread."""
 
     # --- rows -------------------------------------------------------------------------------------------------------
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
         """Put a row on record."""
-        self.writer.metrics(step, metrics)
-        self.history.append(step, metrics)
+        with self._lock:
+            self.writer.metrics(step, metrics)
+            self.history.append(step, metrics)
 
     def write_result(self, result: StepResult) -> dict[str, float]:
         """Put a step on record: all its metrics, or those training computed itself where measuring the rest failed."""
@@ -59,10 +66,11 @@ class Monitor:
         """Show a written row to the watch, then let `act` respond; returns the findings that changed."""
         changed: list[Finding] = []
         try:
-            view = self.history.view(step)
-            changed = [_timed(finding) for finding in self.watch.tick(view)]
-            self._record(changed, step)
-            self.restate(step, RESTATED)
+            with self._lock:
+                view = self.history.view(step)
+                changed = [_timed(finding) for finding in self.watch.tick(view)]
+                self._record(changed, step)
+                self.restate(step, RESTATED)
             act(view)
         except Exception as error:
             self.note_failure(step, error)
@@ -103,8 +111,9 @@ class Monitor:
 
     def declare(self, step: int, kind: str, text: str, **data: Any) -> Event:
         """Write an event that detectors see from that step on."""
-        event = self.writer.event(step, kind, text, **data)
-        self.history.events.append(event)
+        with self._lock:
+            event = self.writer.event(step, kind, text, **data)
+            self.history.events.append(event)
         return event
 
     def note_failure(self, step: int, error: Exception) -> None:
@@ -133,13 +142,32 @@ class Monitor:
                 rest = "too few are left to compute accuracy/val"
             self.trouble(step, f"{failed} held-out problems got no reward, so {rest}")
 
+    def note_stall(self, text: str, evidence: Mapping[str, Any]) -> bool:
+        """Put on record that a phase takes far too long, or that it went on. Called by the watchdog's thread.
+
+        False while the monitor is at work, so that it can be tried again.
+        """
+        if not self._lock.acquire(timeout=LOCKED_S):
+            return False
+        try:
+            step = max(self.history.step, 0)
+            if evidence.get("over"):
+                self.writer.event(step, "note", text, **evidence)
+            else:
+                self.declare(step, "note", text, stall=dict(evidence))
+                self._record([_timed(found) for found in self.watch.ask(STALLED, self.history.view(step))], step)
+        finally:
+            self._lock.release()
+        return True
+
     def note_crash(self, step: int, error: Exception) -> None:
         """Put on record what stopped training: as an event, and as the finding that ends the run."""
         message = f"{type(error).__name__}: {error}"
         lines = "".join(traceback.format_exception(error))[-4000:]
         failure = {"failure": kind_of(message), "message": message, "traceback": lines}
-        self.declare(step, "note", f"training failed: {error}", **failure)
-        self._record([_timed(finding) for finding in self.watch.end(self.history.view())], step)
+        with self._lock:
+            self.declare(step, "note", f"training failed: {error}", **failure)
+            self._record([_timed(finding) for finding in self.watch.end(self.history.view())], step)
 
     # --- the run as a whole -----------------------------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ from stabilizer.live.monitor import Monitor
 from stabilizer.live.requests import Requests
 from stabilizer.live.resuming import RunComplete, how_to_train_on, refuse_a_second_writer, resumed_trainer
 from stabilizer.live.tick import Tick
+from stabilizer.live.watchdog import watched
 from stabilizer.runs.history import RunView
 from stabilizer.runs.reader import RunError, RunReader
 from stabilizer.runs.secrets import hidden_keys
@@ -66,6 +67,10 @@ class Session:
         self._unrecorded: StepResult | None = None
         """A step that was made and whose row is not written yet."""
         self._ending = False
+        self.heart, self.watchdog = watched(writer.path, self.monitor)
+        self.host.heart = self.heart
+        self.heart.step = trainer.step
+        trainer.watched_by(self.heart.enter)
 
     @classmethod
     def start(
@@ -91,7 +96,8 @@ class Session:
                 "note",
                 f"{key} looks like a secret and is not stored: add its value to run.json to resume",
             )
-        metrics = trainer.validate()
+        with session.heart.phase("validation"):
+            metrics = trainer.validate()
         trainer.note_validation(metrics)
         session.monitor.note_failed_rewards(trainer, 0, metrics)
         session.monitor.write(0, metrics)  # before the first checkpoint: a resumed run does not validate again
@@ -157,6 +163,7 @@ class Session:
     def _step(self) -> Tick:
         """Make one step and everything that follows it."""
         self._unrecorded = result = self.trainer.train_step()
+        self.heart.beat(result.step)
         began, step, journaled = time.perf_counter(), result.step, len(self.host.entries)
         metrics = self._record_step()
         self.writer.samples(step, result.samples)
@@ -202,6 +209,12 @@ class Session:
             self.monitor.note_failure(self.trainer.step, error)
 
     def _wait_while_paused(self) -> None:
+        if not self.host.paused:
+            return
+        with self.heart.phase("paused"):
+            self._pause()
+
+    def _pause(self) -> None:
         while self.host.paused and not self.stop_reason:
             self._status("paused")
             self._take_requests()
@@ -241,6 +254,7 @@ class Session:
             self._close(state)
 
     def _close(self, state: RunState) -> None:
+        self.watchdog.close(over=True)
         self.monitor.close(state, self.trainer.step, self.arbiter.mode)
 
     def _status(self, state: RunState) -> None:

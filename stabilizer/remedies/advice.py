@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from stabilizer.remedies.base import Change, Remedy
+from stabilizer.runs.stalls import STALLS
 
 
 class Advice(Remedy):
@@ -152,6 +153,14 @@ BY_HAND: tuple[Advice, ...] = (
         " resume from the last checkpoint; the learning rate is not the problem",
         expects="steps take their usual time again",
         restart="a stopped run needs a restart, a slow one does not",
+    ),
+    Advice(
+        "free-the-run", STALLS,
+        why="a phase of the run does not end, and the machine costs as much as one that works",
+        do="look at the line that the finding names and at the stacks in heartbeats/ of the run directory; end the run"
+        " if it can't go on, and resume from the last checkpoint (`stabilizer supervise` does both)",
+        expects="the phase takes its usual time again",
+        restart="a stuck process needs a restart, a slow one does not",
     ),
     Advice(
         "mend-the-program", ("program-error",),

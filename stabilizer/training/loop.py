@@ -10,7 +10,7 @@ Shape letters: G groups (prompts), N completions per group, B = G x N rows, T co
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -39,7 +39,7 @@ from stabilizer.training.model import Policy
 from stabilizer.training.ranks import ALONE, Ranks, together
 from stabilizer.training.reference import Reference
 from stabilizer.training.ring import Ring
-from stabilizer.training.rollout.collect import Collector, Episodes, with_tokens
+from stabilizer.training.rollout.collect import Collector, Episodes, unobserved, with_tokens
 from stabilizer.training.rollout.engine import Sampling
 from stabilizer.training.rollout.engines import build_engine, build_scorer
 from stabilizer.training.rollout.logprobs import has_plain_head
@@ -92,6 +92,7 @@ class Trainer:
         self.reference = Reference(self.policy.model, lambda: self._load_policy().model, adapters=config.lora.rank > 0)
         self.learner = Learner(config, self.policy, self.critic, self.scorer, ranks)
         self.collector = Collector(config, self.task, self.policy, self.engine, self.learner.arithmetic, ranks)
+        self.on_phase: Callable[[str], object] = unobserved
         self._weights = Weights(self.policy.model, self.critic)
         self._folder = Path(checkpoints)
         self._ring = Ring(config.checkpoint.ring, config.checkpoint.ring_mb * 1e6)
@@ -105,6 +106,10 @@ class Trainer:
         self.passed_over: list[str] = []
         """Checkpoints that the last `resume` could not load, each with the reason, newest first."""
         ranks.agree([*self._weights.models.values()], "at the start")
+
+    def watched_by(self, on_phase: Callable[[str], object]) -> None:
+        """Have phases reported: rollout, reward, update, sync, validation, save and other."""
+        self.on_phase = self.collector.on_phase = on_phase
 
     @property
     def step(self) -> int:
@@ -155,6 +160,7 @@ class Trainer:
         step, knobs, skip = self.step + 1, read_knobs(self.controls, self.config.policy), self.controls.take_skip()
 
         episodes = self.collector.episodes(knobs, self._problems, partial(self._random_bits, step))
+        self.on_phase("update")
         rolled_out = perf_counter()
         knobs = self._adapted(knobs)
         batch, credit, metrics = self._prepare(episodes, knobs)
@@ -162,6 +168,7 @@ class Trainer:
         self._torn = True
         metrics = self._update(step, batch, knobs, skip=skip) | metrics
         self.ranks.agree([*self._weights.models.values()], f"after step {step}")
+        self.on_phase("other")
         updated = perf_counter()
 
         self._advance(step, episodes, knobs, metrics)
@@ -182,7 +189,9 @@ class Trainer:
             failure = error
         measured = perf_counter()
         if _due(step, knobs.validate_every) or (knobs.validate_every and step == self.config.steps):
+            self.on_phase("validation")
             metrics |= self.validate()
+            self.on_phase("other")
             self.note_validation(metrics)
         metrics |= {
             "time/rollout_s": rolled_out - began,
@@ -205,6 +214,7 @@ class Trainer:
         metrics["rollout/staleness"] = self._unsynced
         self._unsynced += int(metrics["batch/updates"])
         if self._unsynced:
+            self.on_phase("sync")
             metrics |= self.engine.sync()
             self._unsynced = 0
         return metrics

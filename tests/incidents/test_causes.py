@@ -13,6 +13,7 @@ import stabilizer
 from stabilizer.core.records import Cause, Finding
 from stabilizer.incidents.diagnosis import CAUSES, ENOUGH, causes
 from stabilizer.remedies import advise, for_cause
+from stabilizer.runs.stalls import STALLS
 from tests.series import history
 
 ONSET = 150
@@ -205,6 +206,9 @@ EVIDENCE = {
     "memory that ran out": {"cause": "out-of-memory"},
     "the engine kept old weights": {"metric": "rollout/sync_error"},
 }
+HANGS = {f"a hang: {kind}": kind for kind in STALLS}
+CASES |= {name: (kind, {"system/stalled": 150}, {}) for name, kind in HANGS.items()}
+EVIDENCE |= {name: {"cause": kind, "what": "it waits"} for name, kind in HANGS.items()}
 
 
 @pytest.mark.parametrize("name", CASES)

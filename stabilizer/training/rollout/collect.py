@@ -71,6 +71,10 @@ def with_tokens(samples: list[Sample], rollouts: Rollouts, tokenizer: PreTrained
     return told
 
 
+def unobserved(phase: str) -> None:
+    """Nobody watches the phases of this trainer."""
+
+
 class Collector:
     """Generates answers to prompts and scores them; with an environment, in episodes of several turns."""
 
@@ -90,6 +94,8 @@ class Collector:
         self._arithmetic = arithmetic
         self._ranks = ranks
         self._environment = task.environment(config.search)
+        self.on_phase: Callable[[str], object] = unobserved
+        """Called when a step begins to generate and to score. Validation is one phase as a whole."""
         self.outages: Counter[str] = Counter()
         """Episodes whose environment failed so far, by reason."""
 
@@ -111,7 +117,7 @@ class Collector:
                 knobs.max_completion,
                 seed(f"rollout {draw}" if draw else "rollout"),
             )
-            parts.append(self._answered(fresh, sampling))
+            parts.append(self._answered(fresh, sampling, self.on_phase))
             if draw + 1 < draws and _with_signal(parts, knobs.group_size) >= knobs.prompts:
                 break
         return Episodes(
@@ -128,13 +134,17 @@ class Collector:
         solved = [math.nan if score.failed else float(score.solved) for score in scores]
         return torch.tensor(solved, dtype=torch.float64)
 
-    def _answered(self, problems: list[Problem], sampling: Sampling) -> Episodes:
+    def _answered(
+        self, problems: list[Problem], sampling: Sampling, on_phase: Callable[[str], object] = unobserved
+    ) -> Episodes:
+        on_phase("rollout")
         drawn, mine = len(problems), self._ranks.share(len(problems))
         written = self._written(problems[mine], sampling._replace(first=mine.start, whole=drawn))
         parts = [part for part in self._ranks.gather(written) if part is not None]
         rollouts = concat([part for part, _ in parts], self._tokenizer.pad_token_id)
         outcomes = [outcome for _, part in parts for outcome in part]
         problems = [problem for problem in problems for _ in range(sampling.group_size)]
+        on_phase("reward")
         scores = self._ranks.from_lead(lambda: self._task.score_all(problems, rollouts.texts))
         for row, outcome in enumerate(outcomes):
             if outcome.failed:  # without the environment's answer there is no score

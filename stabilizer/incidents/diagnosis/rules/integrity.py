@@ -19,6 +19,7 @@ from stabilizer.incidents.diagnosis.rules.base import (
     Table,
     Verdict,
 )
+from stabilizer.runs.stalls import STALLS
 from stabilizer.trainers.settings import keys_of
 
 
@@ -237,7 +238,7 @@ def _since(case: Case, name: str, step: int) -> Shift | None:
 def crash(case: Case) -> Verdict:
     """The process or a worker died, or the machine is slower than it was."""
     found = case.find("system/crashed", "system/stalled", "system/slowdown", "system/known-trouble")
-    if found is None or _stopped_by(found) in ("out-of-memory", "program-error", "config-error"):
+    if found is None or _stopped_by(found) in ("out-of-memory", "program-error", "config-error", *STALLS):
         return NO
     return (FITS if found.id == "system/slowdown" else 0.8), [found.summary]
 
@@ -274,6 +275,16 @@ def proven(cause: str) -> Rule:
     def rule(case: Case) -> Verdict:
         found = case.find("system/first-rows")
         return (PROOF, [found.summary]) if found is not None and _stopped_by(found) == cause else NO
+
+    return rule
+
+
+def located(cause: str) -> Rule:
+    """What a watchdog saw in a stalled process."""
+
+    def rule(case: Case) -> Verdict:
+        found = case.find("system/stalled")
+        return (TURNED, [str(found.evidence["what"])]) if found and _stopped_by(found) == cause else NO
 
     return rule
 
@@ -327,6 +338,7 @@ def _grows(case: Case, name: str) -> bool:
 
 RULES: Table = (
     *((cause, proven(cause)) for cause in PROVEN),
+    *((cause, located(cause)) for cause in STALLS),
     ("config-error", config_error),
     ("out-of-memory", memory),
     ("infrastructure", crash),
