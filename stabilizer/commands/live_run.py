@@ -55,8 +55,8 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def follow(session: Session, console: Console, *, json: bool) -> int:
-    """Run a session to its end and print it; returns the exit code, as `diagnose` does."""
+def follow(session: Session, console: Console, *, json: bool, judged: bool = True) -> int:
+    """Run a session to its end and print it; returns the exit code, which depends on the verdict if it is `judged`."""
     asks = f"{command()} fix {session.writer.path}" if session.arbiter.mode == "approve" else None
     known = session.monitor.history.view().latest("accuracy/val")
     baseline = {} if known is None else {"accuracy/val": known}
@@ -73,10 +73,10 @@ def follow(session: Session, console: Console, *, json: bool) -> int:
         words = f"stopped at once; resume from the last checkpoint with: {command()} train --resume {run}"
         console.print(Text(words, style="bold"), soft_wrap=True)
         raise
-    return _conclude(session, console, json=json)
+    return _conclude(session, console, json=json, judged=judged)
 
 
-def _conclude(session: Session, console: Console, *, json: bool) -> int:
+def _conclude(session: Session, console: Console, *, json: bool, judged: bool) -> int:
     """Print how the run ended; returns the exit code."""
     verdict, ever = session.monitor.watch.verdict(session.monitor.history.view())
     if problems := session.writer.problems():
@@ -90,7 +90,7 @@ def _conclude(session: Session, console: Console, *, json: bool) -> int:
         return 1
     if session.stop_reason == "SIGTERM":
         return 0  # preempted with everything saved: no failure, whatever the verdict
-    return 1 if verdict in ("warn", "critical") else 0
+    return 1 if judged and verdict in ("warn", "critical") else 0
 
 
 def _acknowledge(name: str) -> None:

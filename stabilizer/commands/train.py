@@ -7,6 +7,7 @@ import contextlib
 import os
 import shutil
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -71,7 +72,7 @@ def key_reference() -> str:
 
 def run(args: argparse.Namespace) -> int:
     """Start or resume a run, and follow it to its end. Of several processes, the first one does it."""
-    if int(os.environ.get("WORLD_SIZE") or 1) < 2:
+    if not _launched_by_another():
         return _trained(args)
     need_train_extra()
     from stabilizer.training.loop import Trainer  # imports torch
@@ -80,11 +81,34 @@ def run(args: argparse.Namespace) -> int:
 
     with joined() as ranks:
         if ranks.leads:
-            return _trained(args, ranks)
+            return _led(args, ranks)
         try:
             follow_lead(ranks, lambda config: Trainer(config, checkpoints=Path(os.devnull), ranks=ranks))
         except (ValueError, OSError) as error:
             raise ValueError(f"rank {ranks.rank}: {error}") from error
+        return 0
+
+
+def _launched_by_another() -> bool:
+    """Whether `torchrun` or a similar program started this process."""
+    return "TORCHELASTIC_RUN_ID" in os.environ or os.environ.get("WORLD_SIZE", "1").strip() not in ("", "1")
+
+
+def _led(args: argparse.Namespace, ranks: Ranks) -> int:
+    """Train as the first of several processes. After a restart by the launcher, the run it had begun is resumed.
+
+    A verdict is not an exit code here: the launcher restarts whatever fails, and a finished run has nothing to train.
+    """
+    from stabilizer.live.resuming import RunComplete  # imports torch
+
+    earlier = ranks.remembered()
+    if earlier is None:
+        return _trained(args, ranks)
+    given: dict[str, Any] = dict.fromkeys(FIXED_AT_START) | {"set": [], "resume": Path(earlier)}
+    try:
+        return _trained(argparse.Namespace(**(vars(args) | given)), ranks)
+    except RunComplete as error:
+        print(error, file=sys.stderr)
         return 0
 
 
@@ -100,10 +124,12 @@ def _trained(args: argparse.Namespace, ranks: Ranks | None = None) -> int:
     with _asked_to_end() as asked:
         session = _begun(args, ranks)
         path = session.writer.path.resolve()
+        if ranks is not None:
+            ranks.remember(str(path))
         shown = dashboard(path.parent, path.name, args.port, console) if args.dashboard else contextlib.nullcontext()
         with shown:
             session.stop_reason = asked.get("by")
-            return follow(session, console, json=args.json)
+            return follow(session, console, json=args.json, judged=ranks is None)
 
 
 def _check_something_to_train(args: argparse.Namespace) -> None:

@@ -13,6 +13,7 @@ import contextlib
 import functools
 import io
 import os
+import re
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
@@ -31,6 +32,8 @@ MEETING = timedelta(minutes=10)
 """Time in which all ranks must have started."""
 PATIENCE = timedelta(days=365)
 """Time that a rank waits for the next call: a paused run makes none. The loss of rank 0 ends the wait at once."""
+RUN = "stabilizer/run"
+"""Key under which the launcher remembers a run."""
 BUCKET = 16_000_000
 """Numbers of gradients that are summed over the ranks in one call (64 MB)."""
 
@@ -184,6 +187,20 @@ class Ranks:
         with self._exchange("the other ranks"):
             dist.broadcast_object_list([what], 0, group=self._calls)
 
+    # --- restarts ---------------------------------------------------------------------------------------------------
+
+    def remember(self, run: str) -> None:
+        """Have the launcher remember the run of these processes, for `remembered` after it restarts them."""
+        if store := _launcher_store():
+            store.set(RUN, run)
+
+    def remembered(self) -> str | None:
+        """The run that these processes had begun before the launcher (`torchrun --max-restarts`) restarted them."""
+        if not _number("TORCHELASTIC_RESTART_COUNT", 0):
+            return None
+        store = _launcher_store()
+        return str(store.get(RUN), "utf-8") if store and store.check([RUN]) else None
+
     # --- groups of processes ----------------------------------------------------------------------------------------
 
     def meet(self) -> None:
@@ -191,7 +208,7 @@ class Ranks:
         if self.size == 1:
             return
         with self._exchange("the other ranks at the start"):
-            dist.init_process_group("gloo", timeout=MEETING)
+            dist.init_process_group("gloo", timeout=MEETING, **_meeting_place(self.rank, self.size))
             self._calls = dist.new_group(backend="gloo", timeout=PATIENCE)
 
     def _set_up(self, config: TrainConfig) -> None:
@@ -212,7 +229,7 @@ class Ranks:
             yield
         except RuntimeError as error:
             self._apart = self._apart or f"the exchange of {what} failed"
-            raise RankLost(_lost(what, error)) from error
+            raise RankLost(f"rank {self.rank} was waiting for {what} when {_lost(error)}") from error
 
 
 ALONE = Ranks()
@@ -292,6 +309,23 @@ def refuse(config: TrainConfig, ranks: Ranks) -> None:
         raise ValueError(words)
 
 
+def _launcher_store() -> Any:
+    """The memory of `torchrun`, which outlives the processes that it starts; None with another launcher."""
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+        return None
+    place = os.environ["MASTER_ADDR"], _number("MASTER_PORT", 0)
+    return dist.TCPStore(*place, is_master=False, timeout=MEETING)  # type: ignore[attr-defined]
+
+
+def _meeting_place(rank: int, size: int) -> dict[str, Any]:
+    """Where the ranks find each other. The launcher's memory still has the addresses of processes that it replaced."""
+    store = _launcher_store()
+    if store is None:
+        return {}
+    attempt = f"attempt {_number('TORCHELASTIC_RESTART_COUNT', 0)}"
+    return {"store": dist.PrefixStore(attempt, store), "rank": rank, "world_size": size}  # type: ignore[attr-defined]
+
+
 def _number(name: str, default: int) -> int:
     text = os.environ.get(name, "").strip()
     if text and not text.isdecimal():
@@ -338,11 +372,13 @@ def _bits(parameter: Tensor) -> Tensor:
     return parameter.detach().contiguous().view(kinds[parameter.element_size()]).sum(dtype=torch.int64)
 
 
-def _lost(what: str, error: RuntimeError) -> str:
-    reason = (str(error).splitlines() or [type(error).__name__])[0]
-    late = "timed out" in reason.lower() or "timeout" in reason.lower()
-    how = "did not answer within rank_timeout_s" if late else "ended"
+def _lost(error: RuntimeError) -> str:
+    """What became of the other ranks, from the words of gloo or NCCL, and what to do."""
+    text = (str(error).splitlines() or [""])[0]
+    reason = re.sub(r"\[[^\]]*\.cc:\d+\]\s*", "", text).partition(". This is")[0]
+    late = "timed out" in text.lower() or "timeout" in text.lower()
+    how = "hangs or is slow, and the time was over" if late else "ended"
     return (
-        f"another process of this run {how} while waiting for {what} ({reason}). The messages of that process say why;"
-        " resume the run from its newest checkpoint"
+        f"another process of the run {how} ({reason}). The messages of that process say why. Resume the run from its"
+        " newest checkpoint"
     )

@@ -24,8 +24,17 @@ Lead = Callable[[Trainer], Any]
 """What rank 0 does with its trainer."""
 
 
-def run_ranks(size: int, lead: Lead, config: TrainConfig, folder: Path) -> list[Any]:
-    """The result of `lead` on rank 0, and then the weights of every rank at the end."""
+def nothing(trainer: Trainer) -> None:
+    """Change nothing."""
+
+
+def run_ranks(
+    size: int, lead: Lead, config: TrainConfig, folder: Path, prepare: Lead = nothing, lost: int | None = None
+) -> list[Any]:
+    """The result of `lead` on rank 0, and then the weights of every rank at the end.
+
+    `prepare` changes the trainer of each rank before that. A rank that is `lost` on purpose gives no answer.
+    """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.training.rank_processes"])
     with socket.socket() as free:
@@ -33,16 +42,17 @@ def run_ranks(size: int, lead: Lead, config: TrainConfig, folder: Path) -> list[
         port = free.getsockname()[1]
     pipes = [context.Pipe(duplex=False) for _ in range(size)]
     processes = [
-        context.Process(target=_process, args=(rank, size, port, lead, config, folder, pipes[rank][1]))
+        context.Process(target=_process, args=(rank, size, port, lead, config, folder, prepare, pipes[rank][1]))
         for rank in range(size)
     ]
     for process in processes:
         process.start()
     try:
-        answers = [pipe.recv() if pipe.poll(LIMIT_S) else "no answer" for pipe, _ in pipes]
+        expected = [pipe for rank, (pipe, _) in enumerate(pipes) if rank != lost]
+        answers = [pipe.recv() if pipe.poll(LIMIT_S) else "no answer" for pipe in expected]
     finally:
-        for process in processes:
-            process.join(5)
+        for rank, process in enumerate(processes):
+            process.join(0 if rank == lost else 5)
             process.kill()
     if wrong := [answer for answer in answers if isinstance(answer, str)]:
         raise AssertionError("\n".join(wrong))
@@ -55,25 +65,28 @@ def weights(trainer: Trainer) -> torch.Tensor:
     return torch.cat([p.detach().reshape(-1) for model in models for p in model.parameters()])
 
 
-def _process(rank: int, size: int, port: int, lead: Lead, config: TrainConfig, folder: Path, pipe: Connection) -> None:
+def _process(
+    rank: int, size: int, port: int, lead: Lead, config: TrainConfig, folder: Path, prepare: Lead, pipe: Connection
+) -> None:
     torch.set_num_threads(1)
     place = {"RANK": rank, "WORLD_SIZE": size, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": size}
     os.environ |= {name: str(value) for name, value in place.items()}
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     try:
         with joined() as ranks:
-            answer = _worked(ranks, lead, config, folder)
+            answer = _worked(ranks, lead, config, folder, prepare)
     except BaseException:
         pipe.send(f"rank {rank}: {traceback.format_exc()}")
         raise
     pipe.send(answer)
 
 
-def _worked(ranks: Ranks, lead: Lead, config: TrainConfig, folder: Path) -> tuple[Any, Any]:
+def _worked(ranks: Ranks, lead: Lead, config: TrainConfig, folder: Path, prepare: Lead) -> tuple[Any, Any]:
     built: list[Trainer] = []
 
     def build(config: TrainConfig) -> Trainer:
         built.append(Trainer(config, checkpoints=folder, ranks=ranks))
+        prepare(built[0])
         return built[0]
 
     result = lead(build(config)) if ranks.leads else follow(ranks, build)

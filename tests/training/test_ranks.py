@@ -1,11 +1,17 @@
 """A run in two processes gives the numbers of a run in one."""
 
+import os
+import signal
+import time
+
 import numpy as np
 import pytest
 
+from stabilizer.control.fork import paired
+from stabilizer.control.probe import probe
 from stabilizer.training import loop
 from stabilizer.training.loop import Trainer
-from stabilizer.training.ranks import Ranks, launched, refuse
+from stabilizer.training.ranks import RankLost, Ranks, launched, refuse
 from tests.training.rank_processes import run_ranks, weights
 
 CLOSE = 2e-6
@@ -37,6 +43,133 @@ def assert_equal(config, tmp_path, trainer, *, lead=twenty_steps, close=CLOSE, s
 def test_two_ranks_train_grpo_like_one_process(small, trainer, tmp_path):
     overrides = "rollout.prompts=5", "validation.every=10", "optim.lr=5e-5"  # an uneven division
     assert_equal(small(*overrides), tmp_path, trainer(*overrides))
+
+
+def five_steps(trainer):
+    return [trainer.train_step().metrics for _ in range(5)]
+
+
+ALGORITHMS = {
+    "ppo": ("algorithm=ppo", "critic.lr=5e-5"),
+    "a shared critic": ("algorithm=ppo", "critic.kind=shared", "critic.lr=5e-5"),
+    "lora": ("lora.rank=4",),
+    "dapo": ("algorithm=dapo", "policy.minibatches=4", "policy.inner_epochs=2"),
+    "whitened": ("algorithm=reinforce_pp", "optim.micro_batch=3"),
+}
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_two_ranks_train_every_kind_of_objective_like_one_process(name, small, trainer, tmp_path):
+    overrides = *ALGORITHMS[name], "optim.lr=5e-5"
+    assert_equal(small(*overrides), tmp_path, trainer(*overrides), lead=five_steps)
+
+
+def test_more_ranks_than_prompts_train_like_one_process(small, trainer, tmp_path):
+    overrides = "rollout.prompts=2", "optim.lr=2e-5"
+    assert_equal(small(*overrides), tmp_path, trainer(*overrides), lead=five_steps, size=3)
+
+
+def everything(trainer):
+    """What a remedy or a person does to a run: knobs, a skipped update, a rollback, a probe, a fork, resets."""
+    made = [trainer.train_step().metrics]
+    state = trainer.snapshot()
+    trainer.controls.set("control/lr_scale", 0.5)
+    trainer.controls.set("control/prompts", 3)
+    made.append(trainer.train_step().metrics)
+    trainer.controls.skip_update()
+    made.append(trainer.train_step().metrics)
+    assert made[-1]["batch/updates"] == 0
+    paid = probe(trainer, state)
+    made.append({"here": paid.here.held_out, "there": paid.there.held_out, "reward": paid.there.rewards.mean()})
+    fork = paired(trainer, {"as it is": {}, "half": {"control/lr_scale": 0.25}}, steps=2)
+    made.append(fork.ends)
+    trainer.controls.restore(state)
+    trainer.reset_optimizer()
+    trainer.reset_reference()
+    made.append(trainer.train_step().metrics)
+    assert trainer.step == 2
+    made.append(trainer.validate())
+    return made
+
+
+def test_knobs_skips_probes_forks_and_rollbacks_reach_all_ranks_at_one_step(small, trainer, tmp_path):
+    overrides = "optim.lr=5e-5", "rollout.prompts=5"
+    assert_equal(small(*overrides), tmp_path, trainer(*overrides), lead=everything)
+
+
+def two_steps_and_a_checkpoint(trainer):
+    made = [trainer.train_step().metrics for _ in range(2)]
+    trainer.save_checkpoint()
+    return made
+
+
+def resumed_for_a_step(trainer):
+    assert trainer.resume() is not None
+    return [trainer.train_step().metrics]
+
+
+def test_another_number_of_ranks_resumes_a_run(small, trainer, tmp_path):
+    overrides = "optim.lr=5e-5", "policy.beta=0.01"
+    run_ranks(2, two_steps_and_a_checkpoint, small(*overrides), tmp_path / "ranks")
+    alone = trainer(*overrides, folder="ranks")
+    assert_equal(small(*overrides), tmp_path, alone, lead=resumed_for_a_step)
+    assert alone.step == 3
+
+
+def not_finite_on_rank_1(trainer):
+    if trainer.ranks.rank == 1:
+        trainer.learner.parameters[0].register_hook(lambda gradient: gradient * float("nan"))
+
+
+def one_step(trainer):
+    before = weights(trainer)
+    metrics = trainer.train_step().metrics
+    return metrics["optim/skipped"], metrics["batch/updates"], bool((weights(trainer) == before).all())
+
+
+def test_a_gradient_that_is_not_finite_on_one_rank_skips_the_update_on_all(small, tmp_path):
+    (skipped, updates, same), first, second = run_ranks(2, one_step, small(), tmp_path, not_finite_on_rank_1)
+    assert skipped > 0 and updates == 0 and same
+    assert np.array_equal(first, second)
+
+
+def in_the_second_step(trainer, act):
+    """On rank 1, when the second step computes gradients."""
+    if trainer.ranks.rank == 1:
+        trainer.learner.parameters[0].register_hook(lambda _: act() if trainer.step == 1 else None)
+
+
+def dies(trainer):
+    in_the_second_step(trainer, lambda: os.kill(os.getpid(), signal.SIGKILL))
+
+
+def hangs(trainer):
+    in_the_second_step(trainer, lambda: time.sleep(60))
+
+
+def trained_until_lost(trainer):
+    made = trainer.train_step().metrics
+    with pytest.raises(RankLost) as lost:
+        trainer.train_step()
+    with pytest.raises(RankLost, match="the ranks stopped working together"):
+        trainer.validate()
+    with pytest.raises(RuntimeError, match="resume the run from its newest checkpoint"):
+        trainer.save_checkpoint()
+    return made["batch/updates"], str(lost.value)
+
+
+def test_a_killed_rank_ends_the_run_at_once_and_in_words(small, tmp_path):
+    began = time.monotonic()
+    (updates, words), *_ = run_ranks(2, trained_until_lost, small(), tmp_path, dies, lost=1)
+    assert updates > 0 and time.monotonic() - began < small().rank_timeout_s / 10
+    assert "rank 0 was waiting for gradients when another process of the run ended" in words
+    assert "Resume the run from its newest checkpoint" in words and ".cc:" not in words
+
+
+def test_a_rank_that_hangs_ends_the_run_after_the_time_out(small, tmp_path):
+    config = small("rank_timeout_s=5")
+    (_, words), *_ = run_ranks(2, trained_until_lost, config, tmp_path, hangs, lost=1)
+    assert "another process of the run hangs or is slow" in words
 
 
 REFUSED = {
