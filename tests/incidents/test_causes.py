@@ -12,7 +12,9 @@ import pytest
 import stabilizer
 from stabilizer.core.records import Cause, Finding
 from stabilizer.incidents.diagnosis import CAUSES, ENOUGH, causes
+from stabilizer.incidents.diagnosis.case import Case
 from stabilizer.remedies import advise, for_cause
+from stabilizer.runs.history import History
 from stabilizer.runs.stalls import STALLS
 from tests.series import history
 
@@ -495,3 +497,23 @@ def test_a_malformed_setting_does_not_stop_the_advice(beta):
     run = history(CALM)
     run.about = {"config": {"beta": beta}}
     assert advise([Cause("no-kl-anchor", 0.9, "")], run.view())
+
+
+def test_an_explanation_costs_no_more_when_its_incident_began_long_ago(monkeypatch) -> None:
+    read: list[int] = []
+    rows = Case.rows
+    monkeypatch.setattr(Case, "rows", lambda case, *of: (read.append(1), rows(case, *of))[1])
+    cost = []
+    for length in (3_000, 12_000):
+        run, half = History({}), length // 2
+        for step in range(1, length + 1):
+            wave = 1 + 0.05 * ((step * 7919) % 13 - 6) / 6
+            spread = (0.4 if step < half else 0.1) * wave
+            run.append(
+                step,
+                {"reward/mean": 0.5 * wave, "reward/std_group": spread, "policy/entropy": wave, "policy/kl_ref": wave},
+            )
+        read.clear()
+        causes([Finding("policy/kl-runaway", "warn", "", 100, 120, length, {}, "open", 1)], run.view())
+        cost.append(len(read))
+    assert 0 < cost[1] <= cost[0]
