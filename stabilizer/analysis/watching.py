@@ -8,15 +8,15 @@ from stabilizer.core.records import Cause, RemedyAdvice
 from stabilizer.detectors import DETECTORS
 from stabilizer.detectors.base import Detector
 from stabilizer.incidents.diagnosis import causes
-from stabilizer.incidents.watch import Watch
+from stabilizer.incidents.watch import Outcomes, Watch
 from stabilizer.remedies import advise, fitted
 from stabilizer.runs.history import RunView
 from stabilizer.runs.loaded import LoadedRun
 
 
-def new_watch(detectors: Sequence[Detector] = DETECTORS) -> Watch:
-    """A watch that has seen nothing yet."""
-    return Watch(causes, advice, detectors)
+def new_watch(detectors: Sequence[Detector] = DETECTORS, outcomes: Outcomes | None = None) -> Watch:
+    """A watch that has seen nothing yet. `outcomes` makes its calls, with a time limit where something waits for it."""
+    return Watch(causes, advice, detectors, outcomes)
 
 
 def advice(found: Sequence[Cause], view: RunView, onset: int, harm: bool) -> tuple[RemedyAdvice, ...]:

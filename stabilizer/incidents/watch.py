@@ -24,8 +24,10 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
 
 from stabilizer.core.metrics import is_rl
 from stabilizer.core.records import SEVERITIES, Cause, Event, Finding, RemedyAdvice, Severity, worst
@@ -54,6 +56,8 @@ TOO_SHORT = 25
 
 Explain = Callable[[Sequence[Finding], RunView], tuple[Cause, ...]]
 """The causes of an incident, the likeliest first, from its findings."""
+Outcomes = Callable[[Sequence[Callable[[], Any]]], Sequence[Any]]
+"""Makes calls, and returns for each its result or the exception it ended with."""
 Advise = Callable[[Sequence[Cause], RunView, int, bool], tuple[RemedyAdvice, ...]]
 """Remedies for causes, given the step at which the incident began and whether it does harm."""
 
@@ -99,13 +103,22 @@ class _Closed:
 class Watch:
     """Alert state of one run. Call `tick` with every new view; `findings` is the present state."""
 
-    def __init__(self, explain: Explain, advise: Advise, detectors: Sequence[Detector] = DETECTORS):
+    def __init__(
+        self,
+        explain: Explain,
+        advise: Advise,
+        detectors: Sequence[Detector] = DETECTORS,
+        outcomes: Outcomes | None = None,
+    ):
         self.explain, self.advise = explain, advise
+        self._outcomes = outcomes or _direct
         self.detectors = tuple(detectors)
         self.incidents: list[Incident] = []
         self._tracks: dict[str, _Track] = {}
         self._closed: list[_Closed] = []
         self._broken: set[str] = set()
+        self._given_up: set[str] = set()
+        """Detectors that did not return in time. They are not asked again: each time would stop training as long."""
         self._tick = 0
         self._free_from = 0
         """Warnings before this tick do not count against the budget, because a change was declared since."""
@@ -120,15 +133,7 @@ class Watch:
         self._tick += 1
         self._steps.append(view.step)
         self._heed_events(view, changed)
-        for detector in self.detectors:
-            if detector.at_end:
-                continue
-            try:
-                result = detector.check(view)
-            except Exception as error:  # a failing detector must not stop training: it becomes a finding
-                result = None
-                self._report_broken(detector, error, view, changed)
-            self._advance(detector, result, view, changed)
+        self._ask([detector for detector in self.detectors if not detector.at_end], view, changed)
         for incident in self.incidents[-10:]:
             if self._tick - incident.opened in EXPLAIN_AGAIN and self._untreated(incident, view):
                 self._unexplained.add(incident.number)
@@ -148,17 +153,19 @@ class Watch:
         """Tell the watch that the run is over at `view`: only now can a failure be known to be the last thing that
         happened."""
         changed: list[Finding] = []
-        for detector in self.detectors:
-            if not detector.at_end:
-                continue
-            try:
-                result = detector.check(view)
-            except Exception as error:  # a failing detector must not hide what ended the run
-                self._report_broken(detector, error, view, changed)
-            else:
-                self._advance(detector, result, view, changed)
+        self._ask([detector for detector in self.detectors if detector.at_end], view, changed)
         self._explain_all(view, changed)
         return changed
+
+    def _ask(self, detectors: Sequence[Detector], view: RunView, changed: list[Finding]) -> None:
+        """Ask detectors about `view`. One that fails must not stop training: that becomes a finding."""
+        asked = [detector for detector in detectors if detector.id not in self._given_up]
+        results = self._outcomes([partial(detector.check, view) for detector in asked])
+        for detector, result in zip(asked, results, strict=True):
+            error = result if isinstance(result, Exception) else _junk(result)
+            if error is not None:
+                self._report_broken(detector, error, view, changed)
+            self._advance(detector, None if error else result, view, changed)
 
     def findings(self) -> list[Finding]:
         """Every finding that ever opened, in its present state, in order of incident and onset."""
@@ -345,12 +352,13 @@ class Watch:
         members = [track for track in self._tracks.values() if track.finding.incident == incident.number]
         if not members:
             return
-        found = self.explain([track.finding for track in members], view)
+        found = self._causes([track.finding for track in members], view)
         begun_again = all(track.opened > incident.opened for track in members)
         if not (begun_again and incident.causes and found[0].id == "undetermined"):
             incident.causes = found  # a known cause is kept when only part of the incident came back
         harm = any(track.finding.severity != "info" for track in members)
-        incident.remedies = self.advise(incident.causes, view, incident.onset_step, harm)
+        advised = self._outcomes([partial(self.advise, incident.causes, view, incident.onset_step, harm)])[0]
+        incident.remedies = () if isinstance(advised, Exception) else advised
         for track in members:
             before = track.finding
             track.finding = replace(before, causes=incident.causes, remedies=incident.remedies)
@@ -358,6 +366,14 @@ class Watch:
                 changed[changed.index(before)] = track.finding
             elif before.causes != incident.causes:  # the record must include the change, or a replay would differ
                 changed.append(track.finding)
+
+    def _causes(self, findings: Sequence[Finding], view: RunView) -> tuple[Cause, ...]:
+        """The causes of an incident; undetermined, with the reason, where they can't be found."""
+        found = self._outcomes([partial(self.explain, findings, view)])[0]
+        if isinstance(found, Exception):
+            return (Cause("undetermined", 0.0, f"the diagnosis failed: {type(found).__name__}: {found}"),)
+        causes: tuple[Cause, ...] = found
+        return causes
 
     # --- what is declared or broken ---------------------------------------------------------------------------------
 
@@ -376,13 +392,17 @@ class Watch:
                 changed.append(track.finding)
 
     def _report_broken(self, detector: Detector, error: Exception, view: RunView, changed: list[Finding]) -> None:
+        lost = isinstance(error, TimeoutError)
+        if lost:
+            self._given_up.add(detector.id)
         if detector.id in self._broken:
             return
         self._broken.add(detector.id)
         finding = Finding(
             id="system/detector-error",
             severity="info",
-            summary=f"detector {detector.id} failed at step {view.step}: {type(error).__name__}: {error}",
+            summary=f"detector {detector.id} failed at step {view.step}: {type(error).__name__}: {error}"
+            + ("; it is not asked again" if lost else ""),
             onset_step=view.step,
             detected_step=view.step,
             last_step=view.step,
@@ -396,6 +416,32 @@ class Watch:
         finding = replace(finding, incident=len(self.incidents), state="resolved")
         self._closed.append(_Closed(finding, self._tick))
         changed.append(finding)
+
+
+def _direct(calls: Sequence[Callable[[], Any]]) -> list[Any]:
+    """Make calls in the caller's thread, without a time limit."""
+    results: list[Any] = []
+    for call in calls:
+        try:
+            results.append(call())
+        except Exception as error:
+            results.append(error)
+    return results
+
+
+def _junk(result: Any) -> Exception | None:
+    """What is wrong with a detector's answer, if anything is."""
+    if result is None:
+        return None
+    if not isinstance(result, Finding):
+        return TypeError(f"it returned {type(result).__name__}, not a finding")
+    wrong = [
+        name
+        for name, kind in (("id", str), ("summary", str), ("onset_step", int), ("evidence", Mapping))
+        if not isinstance(getattr(result, name), kind)
+    ]
+    wrong += [] if result.severity in SEVERITIES else ["severity"]
+    return TypeError(f"its finding has no valid {wrong[0]}") if wrong else None
 
 
 def _place(finding: Finding) -> tuple[int, int, str]:

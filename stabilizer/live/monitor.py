@@ -5,16 +5,18 @@ Whatever fails in here is put on record and never stops training.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from stabilizer.analysis.watching import new_watch
 from stabilizer.core.failures import kind_of
 from stabilizer.core.records import Event, Finding, RunState
+from stabilizer.live.bounded import BoundedThread
 from stabilizer.runs.history import History, RunView
 from stabilizer.runs.reader import RunReader
 from stabilizer.runs.writer import RunWriter
@@ -25,6 +27,10 @@ if TYPE_CHECKING:
 STALLED = "system/stalled"
 LOCKED_S = 1.0
 """Longest wait of the watchdog for a monitor that is at work, in seconds."""
+LONGEST_FAILURE = 500
+"""Characters of a failure that are kept."""
+MOST_FAILURES = 100
+"""Different failures of the monitor that are put on record."""
 RESTATED = 20
 """Steps after which an open finding is written again, with its present numbers."""
 
@@ -34,7 +40,10 @@ class Monitor:
 
     def __init__(self, writer: RunWriter):
         self.writer = writer
-        self.watch = new_watch()
+        self._thread = BoundedThread()
+        self.watch = new_watch(outcomes=self._thread.results)
+        self.watching = True
+        """Whether the watch saw the newest row. While it did not, remedies must not act on what it says."""
         self.history = History(writer.about)
         self.seconds = 0.0
         """Time that measuring, logging and detectors took after the newest step."""
@@ -45,13 +54,15 @@ class Monitor:
         self._troubles: list[str] = []
         self._lock = threading.RLock()
         """Held while rows and events are judged: the watchdog reports from its own thread."""
+        self._failures: set[str] = set()
 
     # --- rows -------------------------------------------------------------------------------------------------------
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
         """Put a row on record."""
-        with self._lock:
+        with self.guarded(step), self._lock:
             self.writer.metrics(step, metrics)
+        with self.guarded(step), self._lock:
             self.history.append(step, metrics)
 
     def write_result(self, result: StepResult) -> dict[str, float]:
@@ -65,15 +76,15 @@ class Monitor:
     def look(self, step: int, act: Callable[[RunView], None] = lambda view: None) -> list[Finding]:
         """Show a written row to the watch, then let `act` respond; returns the findings that changed."""
         changed: list[Finding] = []
-        try:
-            with self._lock:
-                view = self.history.view(step)
-                changed = [_timed(finding) for finding in self.watch.tick(view)]
-                self._record(changed, step)
-                self.restate(step, RESTATED)
+        view = self.history.view(step)
+        self.watching = False
+        with self.guarded(step), self._lock:
+            changed = [_timed(finding) for finding in self.watch.tick(view)]
+            self.watching = True
+            self._record(changed, step)
+            self.restate(step, RESTATED)
+        with self.guarded(step):
             act(view)
-        except Exception as error:
-            self.note_failure(step, error)
         return changed
 
     def open_incidents(self) -> int:
@@ -95,7 +106,9 @@ class Monitor:
         recorded = {_identity(finding) for finding in reader.findings}
         last = len(reader.ticks) - 1
         for number, (attempt, step) in enumerate(reader.ticks):
-            changed = self.watch.tick(reader.histories[attempt].view(step))
+            changed: list[Finding] = []
+            with self.guarded(step):
+                changed = self.watch.tick(reader.histories[attempt].view(step))
             if number == last:
                 self._record([_timed(finding) for finding in changed if _identity(finding) not in recorded], step)
         self.history = reader.histories[newest]
@@ -117,8 +130,20 @@ class Monitor:
         return event
 
     def note_failure(self, step: int, error: Exception) -> None:
-        """Put on record that monitoring itself failed."""
-        self.writer.event(step, "note", f"monitor failed: {type(error).__name__}: {error}")
+        """Put on record that monitoring itself failed: each failure once, however many rows it lasts."""
+        text = f"monitor failed: {type(error).__name__}: {error}"[:LONGEST_FAILURE]
+        if text not in self._failures and len(self._failures) < MOST_FAILURES:
+            self._failures.add(text)
+            with contextlib.suppress(Exception):  # the record itself may be what fails
+                self.trouble(step, text)
+
+    @contextlib.contextmanager
+    def guarded(self, step: int) -> Iterator[None]:
+        """Put a failure inside on record, and go on."""
+        try:
+            yield
+        except Exception as error:
+            self.note_failure(step, error)
 
     def trouble(self, step: int, text: str) -> None:
         """Put on record, and into the next tick, a failure that does not end training."""
@@ -132,6 +157,10 @@ class Monitor:
 
     def note_failed_rewards(self, trainer: Trainer, step: int, metrics: Mapping[str, float]) -> None:
         """Report why rewards or the environment failed, each reason once, and held-out problems without a reward."""
+        with self.guarded(step):
+            self._note_failed_rewards(trainer, step, metrics)
+
+    def _note_failed_rewards(self, trainer: Trainer, step: int, metrics: Mapping[str, float]) -> None:
         for what, reasons in (("a reward", trainer.task.failures), ("the environment", trainer.collector.outages)):
             for reason in [reason for reason in reasons if reason not in self._reasons]:
                 self._reasons.add(reason)
@@ -165,7 +194,7 @@ class Monitor:
         message = f"{type(error).__name__}: {error}"
         lines = "".join(traceback.format_exception(error))[-4000:]
         failure = {"failure": kind_of(message), "message": message, "traceback": lines}
-        with self._lock:
+        with self.guarded(step), self._lock:
             self.declare(step, "note", f"training failed: {error}", **failure)
             self._record([_timed(finding) for finding in self.watch.end(self.history.view())], step)
 
@@ -173,17 +202,23 @@ class Monitor:
 
     def summarise(self) -> None:
         """Refresh the summary that lists show, when it is due."""
-        if self.writer.summary_due:
-            verdict, ever = self.watch.verdict(self.history.view())
-            self.writer.summary(verdict=verdict, worst=ever)
+        with self.guarded(self.history.step):
+            if self.writer.summary_due:
+                verdict, ever = self.watch.verdict(self.history.view())
+                self.writer.summary(verdict=verdict, worst=ever)
 
     def close(self, state: RunState, step: int, mode: str) -> None:
-        """Write the final verdict and status, and release the files."""
-        self.restate(step, 1)
-        verdict, ever = self.watch.verdict(self.history.view())
-        self.writer.status(state, step, remedy=mode)
-        self.writer.summary(verdict=verdict, worst=ever, force=True)
-        self.writer.close()
+        """Write the final verdict and status, and release the files: each of them even if another fails."""
+        with self.guarded(step):
+            self.restate(step, 1)
+        with self.guarded(step):
+            verdict, ever = self.watch.verdict(self.history.view())
+            self.writer.summary(verdict=verdict, worst=ever, force=True)
+        with self.guarded(step):
+            self.writer.status(state, step, remedy=mode)
+        with self.guarded(step):
+            self.writer.close()
+        self._thread.close()
 
     def _record(self, findings: Sequence[Finding], step: int, *, sync: bool = True) -> None:
         """Write findings down; `sync` waits until they are on the disk."""

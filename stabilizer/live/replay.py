@@ -254,13 +254,19 @@ class _Again:
             session.host.journal(entry)
         self._knobs.pass_boundary(step, entries)
         controls.set_all({knob: value for knob, value in self._knobs.values.items() if knob in controls})
-        for action, (began, repeats, orders) in list(self._orders.items()):
+        remedies = {entry.action for entry in entries if entry.entry == "applied" and entry.remedy != journal.BY_HAND}
+        self._give_orders(step, [action for action in self._orders if action not in remedies])
+        if step in self._needed:  # a remedy's snapshot comes before its orders, a user's after them
+            session.host.save_checkpoint()
+        self._give_orders(step, [action for action in self._orders if action in remedies])
+
+    def _give_orders(self, step: int, actions: Sequence[str]) -> None:
+        for action in actions:
+            began, repeats, orders = self._orders[action]
             for order in orders:
-                controls.obey(order)
+                self.session.trainer.controls.obey(order)
             if step + 1 - began >= repeats:  # the last time; a later attempt may pass this step again
                 del self._orders[action]
-        if step in self._needed:
-            session.host.save_checkpoint()
 
     def _ordered(self, entry: Action) -> tuple[int, list[str]]:
         """For how many steps orders were given, and which: a user's in the entry, a remedy's in its hypothesis."""

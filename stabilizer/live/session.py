@@ -88,14 +88,12 @@ class Session:
             inputs=inputs,
         )
         session = cls(trainer, writer, mode, fork_steps=fork_steps)
-        for note in trainer.notes:
-            writer.event(0, "note", note)
-        for key in hidden_keys(writer.about["config"]):
-            writer.event(
-                0,
-                "note",
-                f"{key} looks like a secret and is not stored: add its value to run.json to resume",
-            )
+        with session.monitor.guarded(0):
+            for note in trainer.notes:
+                writer.event(0, "note", note)
+            for key in hidden_keys(writer.about["config"]):
+                words = f"{key} looks like a secret and is not stored: add its value to run.json to resume"
+                writer.event(0, "note", words)
         with session.heart.phase("validation"):
             metrics = trainer.validate()
         trainer.note_validation(metrics)
@@ -166,14 +164,15 @@ class Session:
         self.heart.beat(result.step)
         began, step, journaled = time.perf_counter(), result.step, len(self.host.entries)
         metrics = self._record_step()
-        self.writer.samples(step, result.samples)
+        with self.monitor.guarded(step):
+            self.writer.samples(step, result.samples)
         self.monitor.note_failed_rewards(self.trainer, step, metrics)
         changed = self._found_at_start + self.monitor.look(step, self._act)
         self._found_at_start = []
         self._status("running")
         self.monitor.summarise()
         self.monitor.seconds = time.perf_counter() - began
-        if self.trainer.step == step and self.trainer.checkpoint_due:
+        if self.trainer.step == step and self.trainer.checkpoint_due and not self._snapshot_made(step):
             self.host.save_checkpoint()
         return Tick(
             step=step,
@@ -184,6 +183,11 @@ class Session:
             open_incidents=self.monitor.open_incidents(),
             troubles=self.monitor.take_troubles(),
         )
+
+    def _snapshot_made(self, step: int) -> bool:
+        """Whether the state of this step is on disk as the running fix found it: it must stay so to be returned to."""
+        trial = self.arbiter.trial
+        return trial is not None and trial.snapshot is not None and trial.snapshot.step == step
 
     def _record_step(self) -> dict[str, float]:
         """Write the row of the newest step, unless it is written; an interrupt in the middle leaves it for the end."""
@@ -196,7 +200,8 @@ class Session:
     def _act(self, view: RunView) -> None:
         """Let requests and remedies act at a step's end, requests to return to a checkpoint last."""
         self._take_requests()
-        self.arbiter.tick(view, self.requests.answers())
+        if self.monitor.watching:  # remedies must not decide about weights by what a failed watch says
+            self.arbiter.tick(view, self.requests.answers())
         self.requests.settle(approvals_wait=self.arbiter.mode == "approve")
         self.requests.return_if_asked()
 
@@ -258,7 +263,8 @@ class Session:
         self.monitor.close(state, self.trainer.step, self.arbiter.mode)
 
     def _status(self, state: RunState) -> None:
-        self.writer.status(state, self.trainer.step, remedy=self.arbiter.mode)
+        with self.monitor.guarded(self.trainer.step):
+            self.writer.status(state, self.trainer.step, remedy=self.arbiter.mode)
 
 
 @contextlib.contextmanager

@@ -10,6 +10,9 @@ from threading import Lock, Thread
 
 from stabilizer.runs.append import AppendFile
 
+CLOSE_S = 60.0
+"""Longest wait for the disk when a run ends, in seconds. A disk that spins up or a busy network takes up to 30 s."""
+
 
 @contextlib.contextmanager
 def held(lock: Lock) -> Iterator[None]:
@@ -52,11 +55,14 @@ class Syncer:
             self._wanted.put(what)
 
     def close(self) -> None:
-        """Wait until all work is done."""
+        """Wait until all work is done, but not for a disk that never answers."""
         thread, self._thread = self._thread, None
         if thread is not None and not sys.is_finalizing():
             self._wanted.put(None)
-            thread.join()
+            thread.join(CLOSE_S)
+            if thread.is_alive():
+                self.failed["closing"] = TimeoutError(f"the disk did not answer within {CLOSE_S:g} s")
+                return
         for what in list(self._due):  # left over by a thread that the interpreter has stopped at its end
             self._next(what)
 

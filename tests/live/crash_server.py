@@ -143,7 +143,7 @@ def train(path: Path, scenario: str, steps: int, die_before: int | None) -> None
     seen = (detector(),) if detector else ()
     for kind in {type(remedy) for remedy in REMEDIES}:
         _hasten(kind)
-    stabilizer.live.monitor.new_watch = lambda: Watch(always_too_high, advice, seen)
+    stabilizer.live.monitor.new_watch = lambda outcomes=None: Watch(always_too_high, advice, seen, outcomes)
     durable = Durable(die_before)
     resumed = (path / "run.json").exists()
     durable.armed = resumed

@@ -44,7 +44,7 @@ class Stand(Detector):
 
 @pytest.fixture
 def stand(monkeypatch) -> None:
-    monkeypatch.setattr("stabilizer.live.monitor.new_watch", lambda: new_watch((Stand(),)))
+    monkeypatch.setattr("stabilizer.live.monitor.new_watch", lambda **more: new_watch((Stand(),), **more))
 
 
 def start(path: Path, steps: int, *more: str) -> Session:
@@ -104,9 +104,7 @@ def test_a_step_that_cannot_be_measured_is_recorded_with_what_training_computed(
     ticks = list(start(tmp_path / "run", 3).run())
     reader = RunReader(tmp_path / "run")
     notes = [(event.step, event.text) for event in reader.history.events]
-    assert [note for note in notes if "monitor failed" in note[1]] == [
-        (step, "monitor failed: ValueError: no texts") for step in (1, 2, 3)
-    ]
+    assert [note for note in notes if "monitor failed" in note[1]] == [(1, "monitor failed: ValueError: no texts")]
     view = reader.history.view()
     assert list(view.series("policy/loss").steps) == [1, 2, 3] and "reward/mean" not in view
     assert "policy/loss" in ticks[0].metrics

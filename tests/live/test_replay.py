@@ -10,11 +10,16 @@ from pathlib import Path
 
 import pytest
 
+from stabilizer.analysis.watching import advice
 from stabilizer.cli import main
-from stabilizer.core.records import Action, encode
+from stabilizer.core.records import Action, Cause, Finding, encode
+from stabilizer.detectors.base import Detector
+from stabilizer.incidents.watch import Watch
 from stabilizer.live.replay import Difference, replay
 from stabilizer.live.session import Session
+from stabilizer.remedies.reset_optimizer import ResetOptimizer
 from stabilizer.runs.chain import chain_hash
+from stabilizer.runs.history import RunView
 from stabilizer.runs.reader import RunError, RunReader
 from stabilizer.runs.requests import ask
 from stabilizer.training.config import load_config
@@ -134,3 +139,45 @@ def test_a_run_without_rows_agrees_with_nothing(run, tmp_path) -> None:
     shutil.rmtree(tmp_path / "run/metrics")
     with pytest.raises(RunError, match="nothing to compare"):
         replay(tmp_path / "run", tmp_path / "again")
+
+
+class Averages(Detector):
+    """Sees wrong averages of the optimizer from step 4 on, whatever is done."""
+
+    id = "optim/optimizer-state"
+    needs = ()
+    confirm = 1
+
+    def check(self, view: RunView) -> Finding | None:
+        if view.step < 4:
+            return None
+        return Finding(self.id, "critical", "the averages do not match", 4, view.step, view.step)
+
+
+@pytest.mark.parametrize("ring", [0, 2])
+@pytest.mark.parametrize("every", [1, 50])
+@pytest.mark.parametrize("killed", [False, True])
+def test_an_undone_reset_of_the_optimizer_is_undone_and_replays(tmp_path, monkeypatch, killed, every, ring) -> None:
+    monkeypatch.setattr(ResetOptimizer, "horizon", 4)
+    monkeypatch.setattr(
+        "stabilizer.live.monitor.new_watch",
+        lambda outcomes=None: Watch(
+            lambda *_: (Cause("optimizer-state", 0.9, "said so"),), advice, (Averages(),), outcomes
+        ),
+    )
+    more = [f"checkpoint.every={every}", f"checkpoint.ring={ring}", "validation.every=0"]
+    session = Session.start(load_config("addition", [*SMALL, *more], steps=24), tmp_path / "run", "auto-full")
+    for tick in session.run():
+        trial = session.arbiter.trial
+        if killed and trial and trial.remedy.id == ResetOptimizer.id and tick.step == trial.began + 1:
+            break
+    if killed:
+        session.writer.close()
+        for newer in (tmp_path / "run" / "checkpoints").iterdir():  # as a kill at this point would have left it
+            if int(newer.name.split("-")[1]) > trial.snapshot.step:
+                shutil.rmtree(newer)
+        list(Session.resume(tmp_path / "run", "auto-full").run())
+    entries = [entry.entry for entry in RunReader(tmp_path / "run").actions if entry.remedy == "reset-optimizer"]
+    assert "applied" in entries and "reverted" in entries
+    made = replay(tmp_path / "run", tmp_path / "again")
+    assert made.first is None, made.first.words()

@@ -449,12 +449,12 @@ def test_who_ends_a_run_at_once_is_told_how_to_go_on(tmp_path) -> None:
 
 def test_a_return_that_is_broken_off_leaves_a_run_that_is_stopped_and_can_go_on(tmp_path, monkeypatch) -> None:
     session = Session.start(small_config(6), tmp_path / "run")
-    load = loop.from_files
+    load = loop.apply
     with pytest.raises(KeyboardInterrupt):
         for tick in session.run():
             if tick.step == 2:
                 ask(tmp_path / "run", "do", "restore:0")
-                monkeypatch.setattr(loop, "from_files", lambda *args: (interrupted_at_once(), load(*args))[1])
+                monkeypatch.setattr(loop, "apply", lambda *args: (interrupted_at_once(), load(*args))[1])
     monkeypatch.undo()
     assert RunReader(tmp_path / "run").status["state"] == "stopped"
     assert [tick.step for tick in Session.resume(tmp_path / "run").run()][-1] == 6

@@ -15,8 +15,8 @@ NEXT_TO_NONE = 0.05
 SPREAD_ROWS = 5
 """Rows after which a step of the spread within groups counts as real."""
 SEARCHED = 1000
-"""Rows from the onset on, and newest rows, in which a loss of spread is looked for. A row costs 35 µs, so this bounds an
-explanation to 0.1 s however long ago the incident began. All rows of 300,000 took 10 s and stopped training as long."""
+"""Rows from the onset on, and newest rows, in which a loss of spread is looked for. A row costs 35 µs, so this bounds
+an explanation to 0.1 s however long ago the incident began. All rows of 300,000 took 10 s."""
 FLAT = frozenset({"reward/plateau", "reward/noise-floor"})
 """Findings of a reward that is flat: what changed after they were detected did not make it flat."""
 
