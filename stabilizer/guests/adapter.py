@@ -14,8 +14,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from stabilizer.core.records import RunState
 from stabilizer.guests.knobs import Rates
 from stabilizer.guests.own_loop import Decision, GuestRun, check_mode
+from stabilizer.trainers.naming import Naming
 
 
 class Guest:
@@ -23,14 +25,14 @@ class Guest:
 
     def __init__(
         self, trainer: str, name: str = "", *, runs: str | Path = "runs", remedy: str = "suggest",
-        names: Mapping[str, str] | None = None, packages: Iterable[str] = (),
+        names: Mapping[str, str] | None = None, naming: Naming | None = None, packages: Iterable[str] = (),
     ):  # fmt: skip
         check_mode(remedy)
         self.run: GuestRun | None = None
         self.decision = Decision()
         """The answer to the newest row."""
         self._trainer, self._name, self._runs, self._remedy = trainer, name or trainer, runs, remedy
-        self._names, self._packages = names, ("torch", *packages)
+        self._names, self._naming, self._packages = names, naming, ("torch", *packages)
         self._knobs: list[str] = []
         self._troubled: set[str] = set()
 
@@ -40,7 +42,7 @@ class Guest:
             return False
         self.run = GuestRun(
             self._name, runs=self._runs, config=config, remedy=self._remedy, steps=steps, trainer=self._trainer,
-            names=self._names, versions=versions(self._packages),
+            names=self._names, naming=self._naming, versions=versions(self._packages),
         )  # fmt: skip
         self.decision, self._knobs = Decision(), []
         return True
@@ -76,12 +78,12 @@ class Guest:
                 self.run.wait()
         return self.decision
 
-    def end(self, error: BaseException | None = None) -> None:
+    def end(self, error: BaseException | None = None, state: RunState = "finished") -> None:
         """Close the run; with an error it is on record as failed."""
         if self.run is None:
             return
         if error is None:
-            self.run.finish()
+            self.run.finish(state)
         else:
             self.run.crashed(error)
 
@@ -101,6 +103,44 @@ class Guest:
             self._troubled.add(text)
             with contextlib.suppress(Exception):  # stderr may be closed
                 print(text, file=sys.stderr)
+
+
+class Backend:
+    """A logger as veRL and its heirs call it: `log(data, step)` once a step, on the driver.
+
+    Somebody's wish to stop lowers the number of steps that the trainer's loop compares with.
+    """
+
+    def __init__(self, guest: Guest, trainer: Any, last: str):
+        self.guest, self._trainer, self._last = guest, trainer, last
+
+    def log(self, data: Mapping[str, Any], step: int, **others: Any) -> None:
+        """A row. Nothing that fails in here reaches the trainer."""
+        self.guest.quietly(self._log, data, step)
+
+    def _log(self, data: Mapping[str, Any], step: int) -> None:
+        if self.guest.log(data, step).stop and hasattr(self._trainer, self._last):
+            setattr(self._trainer, self._last, step)
+
+    def finish(self, exit_code: int = 0) -> None:
+        """Close the run, as failed where the trainer says so."""
+        self.guest.quietly(self.guest.end, None, "failed" if exit_code else "finished")
+
+
+def caller_with(attribute: str, most: int = 8) -> Any:
+    """The nearest caller's `self` that has an attribute; None where none of the next `most` callers is one.
+
+    veRL and EasyR1 build their loggers inside the trainer's `fit`, and give them no trainer.
+    """
+    frame = sys._getframe(1)
+    for _ in range(most):
+        if frame.f_back is None:
+            return None
+        frame = frame.f_back
+        owner = frame.f_locals.get("self")
+        if owner is not None and hasattr(owner, attribute):
+            return owner
+    return None
 
 
 def versions(packages: Iterable[str]) -> dict[str, str]:

@@ -38,6 +38,7 @@ from stabilizer.live.requests import Requests
 from stabilizer.live.watchdog import watched
 from stabilizer.runs.identity import new_run_id
 from stabilizer.runs.writer import RunWriter
+from stabilizer.trainers.naming import Naming
 from stabilizer.trainers.other.guesses import guessed
 
 MODES = ("off", "suggest")
@@ -80,6 +81,7 @@ class GuestRun:
         self, name: str = "run", *, runs: str | Path = "runs", config: Mapping[str, Any] | None = None,
         remedy: str = "suggest", steps: int | None = None, trainer: str = "own loop",
         names: Mapping[str, str] | None = None, versions: Mapping[str, str] | None = None,
+        naming: Naming | None = None,
     ):  # fmt: skip
         check_mode(remedy)
         self.path = Path(runs) / new_run_id(name)
@@ -89,7 +91,7 @@ class GuestRun:
             raise ValueError(f"runs = {str(runs)!r}: no folder can be made there ({error}); name another") from None
         writer = RunWriter.create(
             self.path, config=_plain(dict(config or {})), task=name, trainer=trainer, steps=steps, versions=versions,
-            clock="optimizer_step", metrics={},
+            clock=naming.clock if naming else "optimizer_step", metrics={},
         )  # fmt: skip
         self._monitor = Monitor(writer)
         self._controls = LoopControls(self.path)
@@ -99,6 +101,7 @@ class GuestRun:
             "suggest" if remedy == "suggest" else "off", self._controls, self._monitor.watch, self._host
         )
         self._given = dict(names or {})
+        self._naming = naming
         self._names: dict[str, str] = {}
         self._knobs: dict[str, LoopKnob] = {}
         self._rows: queue.Queue[_Row | Callable[[], object] | None] = queue.Queue(WAITING)
@@ -290,7 +293,9 @@ class GuestRun:
 
     def _ours(self, name: str, row: _Row) -> str:
         """Our name of a metric; a guess is made once, when the name first appears, and written into the run."""
-        if name not in self._names:
+        if name not in self._names and self._naming is not None:
+            self._name(self._naming, row)
+        elif name not in self._names:
             new = [key for key in row.metrics if key not in self._names]
             taken = {ours: theirs for theirs, ours in self._names.items() if ours in VOCABULARY}
             given = {ours: theirs for theirs, ours in self._given.items() if theirs in new}
@@ -303,6 +308,15 @@ class GuestRun:
                     note.replace("correct it with --map OURS=THEIRS", "correct it with names={theirs: ours}")
                 )
         return self._names[name]
+
+    def _name(self, naming: Naming, row: _Row) -> None:
+        """Name new metrics as the trainer's logs are read; a name that is taken stays with what has it."""
+        found, taken = naming.ours(row.metrics, {}), set(self._names.values())
+        known = self._monitor.writer.about.setdefault("metrics", {})
+        for key in set(found) - set(self._names):
+            ours = f"{naming.prefix}/{key}" if found[key] in taken else found[key]
+            self._names[key] = ours
+            known[ours] = naming.definition(ours, key)
 
     def complain(self, what: str, error: Exception) -> None:
         """Say a failure of ours once, on stderr and in the run."""
