@@ -24,8 +24,8 @@ from stabilizer.core.records import Action, Event, Finding, Sample
 from stabilizer.core.text import spoken
 from stabilizer.formats import tensorboard
 from stabilizer.formats.tailing import Tails
-from stabilizer.runs.history import History
-from stabilizer.runs.listing import KEY_NUMBERS, Reading, RunLine, recipe, settings, whole_number, word
+from stabilizer.runs.history import History, Series
+from stabilizer.runs.listing import KEY_NUMBERS, Extremes, Reading, RunLine, recipe, settings, whole_number, word
 from stabilizer.runs.loaded import LoadedRun, NoMetrics, Texts
 from stabilizer.runs.trend import Trend
 from stabilizer.trainers.folder import may_be_log
@@ -37,7 +37,7 @@ MAX_BYTES = 256 * 2**20
 MAX_FILES = 1000
 BUDGET_S = 20.0
 """Time to judge one log; detectors stop after it, and the page reports the step they reached."""
-HELD = 12
+HELD = 24
 """Logs kept in memory as a whole: the most recently viewed."""
 WANTED_S = 60.0
 """A log somebody looked at less than this long ago comes before the others."""
@@ -449,6 +449,7 @@ def _line(reader: LogReader, run: LoadedRun, format: str) -> RunLine:
         created=written,
         numbers=numbers,
         measured=reader.names,
+        extremes={name: _extremes(view.series(name)) for name in view.names()},
         reach=reader.reach,
         settings=config,
         recipe=recipe(task, trainer, config),
@@ -456,6 +457,12 @@ def _line(reader: LogReader, run: LoadedRun, format: str) -> RunLine:
         reward=numbers["reward"].last if "reward" in numbers else None,
         accuracy=numbers["accuracy"].last if "accuracy" in numbers else None,
     )
+
+
+def _extremes(series: Series) -> Extremes:
+    known = series.finite().values
+    last = float(series.values[-1])
+    return Extremes(last, float(known.min()), float(known.max())) if len(known) else Extremes(last, None, None)
 
 
 def _grown(before: LogReader, after: LogReader) -> bool:

@@ -177,9 +177,9 @@ def run_list(lines: Sequence[RunLine], view: ListSettings, now: float) -> RunLis
     else:
         blocks = [((line,), "") for line in _ordered(found, view, lambda line: line)]
     rows: list[ListRow] = []
-    telling = _telling([members[0] for members, _ in blocks]) if view.group == SEEDS else ()
+    settings = telling([members[0] for members, _ in blocks]) if view.group == SEEDS else ()
     for members, label in blocks[: view.show]:
-        rows += _block(members, label, view, telling, now)
+        rows += _block(members, label, view, settings, now)
     counts: dict[str, int] = {}
     for line in found:
         counts[line.state] = counts.get(line.state, 0) + 1
@@ -276,18 +276,22 @@ def _among(text: str, known: Sequence[str]) -> tuple[str, ...]:
 # --- rows -------------------------------------------------------------------------------------------------------------
 
 
-def _telling(first: Sequence[RunLine]) -> tuple[str, ...]:
+def telling(first: Sequence[RunLine]) -> tuple[str, ...]:
     """Settings that distinguish the configurations: few enough to show beside a name."""
     return tuple(key for key in choices(first) if key.rpartition(".")[2] not in NOT_RECIPE)[:4]
 
 
+def setting_words(line: RunLine, settings: Sequence[str]) -> str:
+    """The values of some settings of a run."""
+    return " · ".join(f"{key} {said(line.settings[key])}" for key in settings if key in line.settings)
+
+
 def _block(
-    members: tuple[RunLine, ...], label: str, view: ListSettings, telling: Sequence[str], now: float
+    members: tuple[RunLine, ...], label: str, view: ListSettings, settings: Sequence[str], now: float
 ) -> list[ListRow]:
     if not label or (view.group == SEEDS and len(members) == 1):
         return [_row(members[0], now)]
-    told = [f"{key} {said(members[0].settings[key])}" for key in telling if key in members[0].settings]
-    head = replace(_head(members, label, view, now), note=" · ".join(told))
+    head = replace(_head(members, label, view, now), note=setting_words(members[0], settings))
     return [head, *(_row(line, now, "member") for line in members)] if head.open else [head]
 
 

@@ -19,11 +19,12 @@ from dashboards.data.files import modified_ns, size_of
 from dashboards.data.followed_run import FollowedLogFile, FollowedRun
 from dashboards.data.logs import Logs, files_of
 from dashboards.data.run_verdict import checkable, run_verdict
+from dashboards.data.viewer_file import Remarks, ViewerFile, ViewerFiles
 from dashboards.data.worker import Worker
 from dashboards.security.containment import Containment
 from stabilizer.runs.listing import FINDINGS, SMALL_FILES, RunLine, as_of, list_runs, read_line
 
-FOLLOWED = 12
+FOLLOWED = 28
 """Runs kept in memory; the least recently viewed one goes first."""
 
 
@@ -41,6 +42,7 @@ class Runs:
         self._paths: dict[str, Path] = {}
         self.logs = Logs(self.roots)
         self.contained = Containment(self.roots)
+        self.notes = ViewerFiles()
         checker = Worker[ToCheck, Checked](SECONDS, GIVEN_UP)
         self.checks = Checks(stamp_of, checker, checker.close)
         self._listing = threading.Lock()
@@ -98,6 +100,17 @@ class Runs:
             lines.append(self._judged(line))
         self._lines = known
         return sorted(lines, key=lambda line: line.created or 0.0, reverse=True)
+
+    def remarks(self, run: Path) -> Remarks:
+        """What viewers noted about a run."""
+        return self.notes.remarks(run)
+
+    @property
+    def home(self) -> ViewerFile:
+        """The file that holds the saved views: beside the runs of the first folder."""
+        root = self.roots[0] if self.roots else Path()
+        alone = root.is_file() or (root / "run.json").is_file()
+        return self.notes.inside(root.parent if alone else root)
 
     def _judged(self, line: RunLine) -> RunLine:
         """A line with the verdict that the run's page shows."""

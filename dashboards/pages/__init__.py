@@ -12,6 +12,18 @@ browser. Ids begin with the page's name, so that pages don't collide. A page kee
 `history.replaceState`, which rebuilds nothing.
 """
 
-from dashboards.pages import compare, completions, detector, detectors, incident, journal, preflight, run, runs, setup
+from dashboards.pages import (
+    compare,
+    completions,
+    detector,
+    detectors,
+    incident,
+    journal,
+    preflight,
+    run,
+    runs,
+    setup,
+    workspace,
+)
 
-PAGES = (runs, run, incident, completions, journal, setup, compare, preflight, detectors, detector)
+PAGES = (runs, workspace, run, incident, completions, journal, setup, compare, preflight, detectors, detector)

@@ -37,8 +37,9 @@ MATERIAL_SHARE = 0.03
 """Least size of a move of a share (0..1)."""
 SHOWN = 6
 LEFT_OUT = (
-    "time/", "tokens/", "control/", "progress/", "optim/lr", "batch/", "system/gpu_util", "rollout/staleness",
-    "policy/beta", "policy/entropy_coef",
+    "time/", "tokens/", "control/", "progress/", "optim/lr", "batch/", "rollout/staleness", "policy/beta",
+    "system/cpu", "system/process_cores", "system/network", "system/disk", "system/gpu_util", "system/gpu_frac",
+    "policy/entropy_coef",
 )  # fmt: skip
 """Clocks, settings and schedules: they change on purpose."""
 UNCHANGED = 3.0

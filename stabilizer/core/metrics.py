@@ -172,6 +172,17 @@ _METRICS = (
     Metric("value/explained_variance", "1", "real", "up", "1 - var(returns - values) / var(returns)",
            "1: the critic predicts the returns; 0: it is no better than a constant; below 0: it misleads."),
     # time, tokens, batch
+    # the machine, sampled seldom
+    Metric("system/cpu_frac", "share of all cores", "fraction", "neither", "busy time of all cores since the previous sample", "How busy the machine is, other programs included.", _STEP),
+    Metric("system/process_cores", "cores", "positive", "neither", "processor time of the process per second since the previous sample", "How many cores training uses.", _STEP),
+    Metric("system/memory_frac", "share of memory", "fraction", "neither", "memory of the machine that is not available to new programs", "Near 1 the system ends processes.", _STEP),
+    Metric("system/container_memory_frac", "share of the limit", "fraction", "neither", "memory used by the container over its limit", "At 1 the container is killed.", _STEP),
+    Metric("system/process_memory_gb", "GB", "positive", "neither", "resident memory of the process", "A steady rise is a leak.", _STEP),
+    Metric("system/disk_free_gb", "GB", "positive", "neither", "free space where the run is written", "Checkpoints fail when it is gone.", _STEP),
+    Metric("system/network_mb_s", "MB/s", "positive", "neither", "bytes received and sent by the machine since the previous sample, without loopback", "Traffic of the machine.", _STEP),
+    Metric("system/gpu_frac", "share of time", "fraction", "neither", "share of the last moment in which a kernel ran on the GPU", "How busy the GPU is.", _STEP),
+    Metric("system/gpu_memory_frac", "share of memory", "fraction", "neither", "memory of the GPU in use, other programs included", "Near 1 the next allocation fails.", _STEP),
+    Metric("system/gpu_memory_gb", "GB", "positive", "neither", "memory of the GPU in use, other programs included", "How much of the GPU is taken.", _STEP),
     Metric("time/step_s", "s", "positive", "down", "wall time of the whole step, validation included, monitoring excluded", "How long a step takes.", _STEP),
     Metric("time/rollout_s", "s", "positive", "down", "wall time of generation and scoring", "How long answering takes.", _STEP),
     Metric("time/scoring_s", "s", "positive", "down", "wall time of advantages, reference, values and what else is computed before the updates", "How long preparing takes.", _STEP),

@@ -17,6 +17,7 @@ FAMILIES: dict[str, tuple[str, tuple[str, ...]]] = {
     "critic": ("Critic", ("value",)),
     "speed": ("Speed", ("time", "tokens", "rank")),
     "knobs": ("Knobs", ("control", "batch")),
+    "system": ("System", ("system",)),
     "other": ("Other metrics", ()),
 }
 """Id -> title and the first parts of the names in it, in the order they are shown. What no family claims is `other`."""

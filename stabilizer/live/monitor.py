@@ -17,6 +17,7 @@ from stabilizer.analysis.watching import new_watch
 from stabilizer.core.failures import kind_of
 from stabilizer.core.records import Event, Finding, RunState
 from stabilizer.live.bounded import BoundedThread
+from stabilizer.live.machine import Machine
 from stabilizer.runs.history import History, RunView
 from stabilizer.runs.reader import RunReader
 from stabilizer.runs.writer import RunWriter
@@ -44,6 +45,7 @@ class Monitor:
         self.watch = new_watch(outcomes=self._thread.results)
         self.watching = True
         """Whether the watch saw the newest row. While it did not, remedies must not act on what it says."""
+        self.machine = Machine(writer.path)
         self.history = History(writer.about)
         self.seconds = 0.0
         """Time that measuring, logging and detectors took after the newest step."""
@@ -59,7 +61,8 @@ class Monitor:
     # --- rows -------------------------------------------------------------------------------------------------------
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Put a row on record."""
+        """Put a row on record, now and then with metrics of the machine."""
+        metrics = {**metrics, **self.machine.sample()}
         with self.guarded(step), self._lock:
             self.writer.metrics(step, metrics)
         with self.guarded(step), self._lock:

@@ -13,7 +13,7 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from stabilizer.core.metrics import is_rl
 from stabilizer.core.records import SEVERITIES, Finding, worst
@@ -54,6 +54,14 @@ class Reading:
     trend: tuple[float | None, ...] = ()
 
 
+class Extremes(NamedTuple):
+    """The last, lowest and highest value of a metric; None where there is no such number."""
+
+    last: float | None
+    low: float | None
+    high: float | None
+
+
 @dataclass(frozen=True)
 class RunLine:
     """One run in a list."""
@@ -86,6 +94,8 @@ class RunLine:
     """The format of a foreign log; empty for a run directory."""
     measured: frozenset[str] = frozenset()
     """Names of the metrics it has."""
+    extremes: Mapping[str, Extremes] = field(default_factory=dict)
+    """Last, lowest and highest value by metric."""
     reach: int | None = None
     """The step at which the detectors stopped before the end; None where they saw all rows."""
     note: str = ""
@@ -190,6 +200,7 @@ def _read_line(path: Path, id: str) -> tuple[RunLine, dict[str, Any]]:
         settings=config,
         recipe=recipe(task, trainer, config),
         measured=names,
+        extremes={name: _extremes(row) for name, row in metrics.items() if isinstance(row, Mapping)},
     )
     return line, status
 
@@ -216,6 +227,10 @@ def measured(about: Mapping[str, Any], summary: Mapping[str, Any]) -> frozenset[
     described = summary.get("metrics"), about.get("metrics")
     known = (names for names in described if isinstance(names, Mapping) and names)
     return frozenset(map(str, next(known, ())))
+
+
+def _extremes(row: Mapping[str, Any]) -> Extremes:
+    return Extremes(*(number(row.get(key)) for key in ("last", "min", "max")))
 
 
 def _findings(file: Path) -> list[Finding]:

@@ -15,6 +15,7 @@ RUN = "20260102-093000-sorting-7c2e"
 CALM = "20260101-080000-addition-0aa1"
 THERE = {
     "/": ".runs-table tbody tr",
+    "/workspace": ".workspace-chart, .empty",
     "/run": ".chart .main-svg",
     "/incident": ".card.incident, .headline .ways",
     "/completions": ".sample",
@@ -152,6 +153,7 @@ def addresses(run: str, other: str) -> list[tuple[str, str]]:
     of = {"run": run}
     queries: dict[str, list[dict[str, str]]] = {
         "/": [{}, {"group": "seeds"}],
+        "/workspace": [{}, {"group": "seeds", "find": "entropy"}],
         "/run": [{**of, "pin": "entropy"}],
         "/incident": [of, {**of, "n": "1"}, {**of, "n": "2"}],
         "/completions": [of, {**of, "step": "10", "q": "1", "tokens": "1"}],

@@ -346,7 +346,7 @@ def test_hostile_addresses_open_no_file_outside_of_the_runs_and_break_nothing(cl
     words = (
         "run n id step runs x y q find pin zoom group by vs page sort state form show open link smooth take low high"
     )
-    keys = words.split()
+    keys = [*words.split(), "cols"]
     client.open(path, f"?run={RUN}")
     with watching() as seen:
         for hostile in (*TRAVERSAL, *ODD):
