@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from waitress.server import BaseWSGIServer
 
 THREADS = 8
+MAX_CONNECTIONS = 2000
+"""Connections at once. A browser keeps six, so this is 300 open pages; each costs a descriptor and 20 kB."""
+IDLE_S, CLEANUP_S = 30, 5
+"""Seconds after which a connection without traffic is closed, and between looks for such. Pages poll every second."""
 SWITCH_S = 0.001
 """How long one thread may keep the others waiting: a large run that is read must not hold up everybody's polls."""
 
@@ -67,7 +71,15 @@ def prepare(
     compressed.begin(app.server, access.key())
     app.runs.logs.start()
     server = waitress.create_server(
-        app.server, sockets=[listener], threads=THREADS, ident=None, max_request_body_size=MAX_BODY
+        app.server,
+        sockets=[listener],
+        threads=THREADS,
+        ident=None,
+        max_request_body_size=MAX_BODY,
+        connection_limit=MAX_CONNECTIONS,
+        channel_timeout=IDLE_S,
+        cleanup_interval=CLEANUP_S,
+        asyncore_use_poll=True,  # select() knows no descriptor above 1023
     )
     server.close = _both(app.runs.logs.stop, server.close)
     key = f"?token={access.token}" if access.token else ""
@@ -86,6 +98,7 @@ def serve(
     """Bind, announce the address, and answer until interrupted."""
     server, address = prepare(paths, host, port, token=token)
     sys.setswitchinterval(SWITCH_S)
+    _allow_descriptors(2 * MAX_CONNECTIONS)
     announce(address)
     if browser:
         threading.Timer(0.3, webbrowser.open, (address,)).start()
@@ -93,6 +106,16 @@ def serve(
         server.run()
     finally:
         server.close()
+
+
+def _allow_descriptors(count: int) -> None:
+    """Raise this process's limit of open files to `count`, as far as the system permits."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = count if hard == resource.RLIM_INFINITY else min(count, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _both(first: Callable[[], None], then: Callable[[], None]) -> Callable[[], None]:

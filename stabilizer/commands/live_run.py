@@ -88,6 +88,8 @@ def _conclude(session: Session, console: Console, *, json: bool, judged: bool) -
         there = "there is no checkpoint" if newest is None else f"the newest checkpoint is of step {newest}"
         console.print(Text(f"the final state could not be saved ({session.host.unsaved}): {there}", style="bold red"))
         return 1
+    if session.writer.displaced:
+        return 1
     if session.stop_reason == "SIGTERM":
         return 0  # preempted with everything saved: no failure, whatever the verdict
     return 1 if judged and verdict in ("warn", "critical") else 0

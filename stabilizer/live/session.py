@@ -265,6 +265,8 @@ class Session:
     def _status(self, state: RunState) -> None:
         with self.monitor.guarded(self.trainer.step):
             self.writer.status(state, self.trainer.step, remedy=self.arbiter.mode)
+            if displaced := self.writer.take_displaced():
+                self.monitor.trouble(self.trainer.step, displaced)
 
 
 @contextlib.contextmanager

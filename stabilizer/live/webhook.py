@@ -21,6 +21,7 @@ import re
 import socket
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from email.message import Message
@@ -49,6 +50,10 @@ MIN_SECRET = 16
 TIMEOUT_S = 10.0
 """Seconds a sender may take to send its message."""
 MAX_AT_ONCE = 16
+GRACE_S = 0.25
+"""Seconds that a sender has in any case, even where others wait for its place."""
+EVICTION_S = 0.5
+"""Longest wait for the place of a connection that was hung up, in seconds."""
 STALE_S = 60.0
 
 Headers = Mapping[str, str] | Message
@@ -219,14 +224,28 @@ class Server(ThreadingHTTPServer):
     def __init__(self, answers: Answers, host: str, port: int, report: Callable[[str], None] = lambda line: None):
         self.answers, self.report = answers, report
         self._places = threading.BoundedSemaphore(MAX_AT_ONCE)
+        self._open: OrderedDict[socket.socket, float] = OrderedDict()
+        """Connections being served, oldest first, and when they came."""
         super().__init__((host, port), _Handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Close new connections while all places are taken, instead of piling up threads."""
+        """While all places are taken, the oldest connection makes room: a message that is coming takes milliseconds, so
+        that one is half open or slow. Where it does not end at once, the new one is closed, instead of piling up
+        threads."""
         if not self._places.acquire(blocking=False):
-            self.shutdown_request(request)
-            return
+            self._evict()
+            if not self._places.acquire(timeout=EVICTION_S):
+                self.shutdown_request(request)
+                return
+        self._open[request] = time.monotonic()
         super().process_request(request, client_address)
+
+    def _evict(self) -> None:
+        """Hang up on the oldest connection, if it had the time that a message takes."""
+        with contextlib.suppress(StopIteration, RuntimeError):  # others end meanwhile
+            oldest, came = next(iter(self._open.items()))
+            if time.monotonic() - came >= GRACE_S:
+                _hang_up(oldest)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         """Free the place in any case, and after `TIMEOUT_S` at the latest: a slow sender can't hold it."""
@@ -237,6 +256,7 @@ class Server(ThreadingHTTPServer):
             super().process_request_thread(request, client_address)
         finally:
             ends.cancel()
+            self._open.pop(request, None)
             self._places.release()
 
 

@@ -42,6 +42,8 @@ class SmallFiles:
         self.refused: dict[str, OSError] = {}
         self._folder = folder
         self._syncer = syncer
+        self._owed: dict[str, Any] = {}
+        """The refused content of each of them."""
         self._newest: dict[str, int] = {}
         """By file, the number of its newest version. An older one is not written any more."""
         self._locks: dict[str, Lock] = {}
@@ -49,6 +51,11 @@ class SmallFiles:
     def replace(self, name: str, value: Any) -> bool:
         """Replace a file and wait until it is on the disk; False when the disk refuses."""
         return self._put(name, value, self._number(name), sync=True)
+
+    def retry(self) -> None:
+        """Write what was refused once more."""
+        for name, value in list(self._owed.items()):
+            self.replace(name, value)
 
     def replace_soon(self, name: str, value: Any) -> None:
         """Replace a file in the background: renaming a file can wait for a busy disk even without a sync."""
@@ -66,7 +73,8 @@ class SmallFiles:
             try:
                 replace_json(self._folder / name, value, sync=sync)
             except OSError as error:
-                self.refused[name] = error
+                self.refused[name], self._owed[name] = error, value
                 return False
             self.refused.pop(name, None)
+            self._owed.pop(name, None)
             return True

@@ -137,9 +137,9 @@ def run_state(status: dict[str, Any], now: float, patience: float = 60.0) -> str
     """The state to show: a run without a heartbeat for `patience` seconds that is not over is `stalled`."""
     state = str(status.get("state", "created"))
     heartbeat = status.get("t")
-    if state in ("running", "paused", "created") and isinstance(heartbeat, (int, float)) and now - heartbeat > patience:
-        return "stalled"
-    return state
+    if state not in ("running", "paused", "created") or not isinstance(heartbeat, (int, float)):
+        return state
+    return "stalled" if abs(now - heartbeat) > patience else state  # ahead of now, where a clock was set back
 
 
 def writer_lives(status: dict[str, Any]) -> bool | None:

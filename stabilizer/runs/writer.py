@@ -5,6 +5,7 @@ A viewer never writes here, except for requests (`requests.py`).
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import time
@@ -30,6 +31,8 @@ MAX_TEXT = 64 * 1024
 
 HEARTBEAT_S = 1.0
 """Seconds between two heartbeats of an unchanged state."""
+LAST_TRIES, BETWEEN_TRIES_S = 5, 0.2
+"""Tries to write the last status and summary where the disk refuses them, and seconds between two: 1 s in all."""
 
 
 class RunWriter:
@@ -57,6 +60,10 @@ class RunWriter:
         self._remedy: str | None = None
         self._status: tuple[Any, ...] = ()
         self._status_t = 0.0
+        self._absolute = path.absolute()  # the process may change its working directory
+        self._place = _identity(self._absolute)
+        self.displaced = self._displaced = ""
+        """What became of the folder, if it was moved or deleted while the run was training."""
 
     @classmethod
     def create(cls, path: Path, **facts: Unpack[RunFacts]) -> RunWriter:
@@ -163,8 +170,9 @@ class RunWriter:
         made = len(self._journal.applied)
         status = (state, self.attempt, self._remedy, made)
         changed = force or status != self._status
-        if not changed and now - self._status_t < HEARTBEAT_S:
+        if not changed and abs(now - self._status_t) < HEARTBEAT_S:  # a clock may be set back
             return
+        self._stay_in_place(step)
         row: dict[str, Any] = {"state": state, "step": step, "steps": self.about.get("steps"), "t": now}
         row |= {"pid": os.getpid(), "host": socket.gethostname(), "attempt": self.attempt}
         row |= {"remedy": self._remedy} if self._remedy is not None else {}
@@ -188,17 +196,54 @@ class RunWriter:
         elif self.summary_due:
             self._small.replace_soon("summary.json", self._summary.row(verdict, worst))
 
+    def take_displaced(self) -> str:
+        """What is to be known about the folder if it was moved or deleted since the last call; else empty."""
+        said, self._displaced = self._displaced, ""
+        return said
+
+    def _stay_in_place(self, step: int) -> None:
+        """Go on in a new folder of the same name when the run's folder was moved or deleted.
+
+        Open files would follow a moved folder, and states and status would not: one run in two halves.
+        """
+        try:
+            place = _identity(self._absolute)
+        except OSError:  # it can't be looked at now
+            return
+        if place == self._place:
+            return
+        for file in (self._metrics, self._events, self._findings, self._actions):
+            file.close()
+        self._small.replace("run.json", self.about)
+        for file in (self._metrics, self._events, self._findings, self._actions):
+            file.flush()
+        with contextlib.suppress(OSError, ValueError):
+            self._place, lock = _identity(self._absolute), claim(self.path)
+            self._release()
+            self._release = weakref.finalize(self, os.close, lock)
+        self.displaced = (
+            f"{self.path} was moved or deleted while the run was training: records from step {step} on are in a new"
+            " folder of that name, earlier ones and older checkpoints are where it went"
+        )
+        self._displaced = self.displaced
+
     def problems(self) -> list[str]:
         """What could not be written, in words, for the terminal; empty when all is well."""
         found = [f"{file.path}: {file.error}" for file in self._files() if file.error]
         found += [f"{self.path / name}: {error}" for name, error in list(self._small.refused.items())]
         found += [f"{self.path}: {what}: {error}" for what, error in list(self._syncer.failed.items())]
+        found += [self.displaced] if self.displaced else []
         lost = self._late.lost + sum(file.lost for file in self._files())
         return [*found, f"{self.path}: {lost:,} lines were lost while nothing could be written"] if lost else found
 
     def close(self) -> None:
-        """Close all files and unlock the run."""
+        """Close all files and unlock the run. Without its last status a run would seem to go on for ever."""
         self._catch_up()
+        for _ in range(LAST_TRIES):
+            if not self._small.refused:
+                break
+            time.sleep(BETWEEN_TRIES_S)
+            self._small.retry()
         self._syncer.close()
         for file in self._files():
             file.close()
@@ -235,6 +280,15 @@ class RunWriter:
                 "source": name,
             }
         self._small.replace("run.json", self.about)
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Which folder has this name; None when none has."""
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _shortened(sample: Sample) -> Sample:

@@ -778,3 +778,21 @@ def test_an_id_is_looked_up_and_never_joined_to_a_path(client, folder: Path, tmp
         for path, _ in addresses(id, CALM):
             told = json.dumps(client.open(path, "?" + urlencode({"run": id, "runs": f"{id},{CALM}"})))
             assert "secret-word" not in told
+
+
+def test_hundreds_of_open_connections_keep_no_viewer_out(folder: Path) -> None:
+    server, address = prepare([folder], port=0)
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    port = int(address.rstrip("/").rpartition(":")[2])
+    idle = [socket.create_connection(("127.0.0.1", port)) for _ in range(300)]
+    try:
+        for half in idle[::2]:
+            half.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: ")
+        viewer = socket.create_connection(("127.0.0.1", port), timeout=10)
+        viewer.sendall(f"GET / HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n\r\n".encode())
+        assert viewer.recv(100).startswith(b"HTTP/1.1 200")
+    finally:
+        for connection in (*idle, viewer):
+            connection.close()
+        server.close()

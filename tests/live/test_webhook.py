@@ -6,6 +6,7 @@ import json
 import socket
 import threading
 import time
+from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from urllib.error import HTTPError
@@ -15,6 +16,7 @@ import pytest
 
 from stabilizer.cli import main
 from stabilizer.core.records import Action
+from stabilizer.live import webhook
 from stabilizer.live.follow import follow
 from stabilizer.live.notify import Notices
 from stabilizer.live.webhook import MAX_BODY, WINDOW_S, Answers, Refused, Server, checked_secret, signature
@@ -237,3 +239,17 @@ def test_senders_who_drip_keep_no_place(tmp_path, monkeypatch) -> None:
             connection.close()
         server.shutdown()
         server.server_close()
+
+
+def test_half_open_connections_keep_nobody_out(run) -> None:
+    with Server(Answers(run.parent, SECRET), "127.0.0.1", 0) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        half_open = [socket.create_connection(server.server_address) for _ in range(3 * webhook.MAX_AT_ONCE)]
+        time.sleep(webhook.GRACE_S)
+        began = time.monotonic()
+        connection = HTTPConnection("127.0.0.1", server.server_address[1], timeout=5)
+        connection.request("GET", "/answer")
+        assert connection.getresponse().status == 405 and time.monotonic() - began < 2
+        for held in half_open:
+            held.close()
+        server.shutdown()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import importlib
 import importlib.metadata
 import inspect
@@ -172,6 +173,7 @@ def main() -> None:
     os.dup2(nowhere, 0)
     os.dup2(2, 1)
     _die_with_the_trainer()
+    _adopt_orphans()
     runner = asyncio.Runner()
     reward, own = None, os.getpid()
     while (request := _read(requests)) is not None:
@@ -196,6 +198,52 @@ def main() -> None:
             os._exit(code)
         signal.setitimer(signal.ITIMER_PROF, 0)
         _write(answers, answer)
+    end_descendants(own)  # the trainer is gone: nothing that the function started may outlive it
+
+
+SUBREAPER = 36
+"""The number of `prctl` that makes a process the parent of its orphaned descendants, in Linux's <sys/prctl.h>."""
+
+
+def _adopt_orphans() -> None:
+    """Stay the ancestor of everything the function starts, so that it is found at the end, sessions of its own too."""
+    with contextlib.suppress(Exception):  # other systems have no such call
+        ctypes.CDLL(None).prctl(SUBREAPER, 1, 0, 0, 0)
+
+
+def descendants(pid: int) -> list[int]:
+    """All processes below one, as /proc shows them; none on other systems."""
+    parents: dict[int, int] = {}
+    for name in os.listdir("/proc") if os.path.isdir("/proc/self") else ():
+        if name.isdigit():
+            with contextlib.suppress(OSError, ValueError, IndexError), open(f"/proc/{name}/stat", "rb") as file:
+                parents[int(name)] = int(file.read().rpartition(b")")[2].split()[1])
+    below, found = {pid}, []
+    while more := [child for child, parent in parents.items() if parent in below and child not in below]:
+        below |= set(more)
+        found += more
+    return found
+
+
+def end_descendants(pid: int) -> None:
+    """Kill everything below a process, and what appears meanwhile."""
+    for _ in range(20):
+        alive = [child for child in descendants(pid) if not _dead(child)]
+        if not alive:
+            return
+        for child in alive:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(child, signal.SIGKILL)
+        time.sleep(0.005)
+
+
+def _dead(pid: int) -> bool:
+    """Whether a process has ended and only waits for its parent to notice."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[0] == b"Z"
+    except (OSError, IndexError):
+        return True
 
 
 def _read(stream: BinaryIO) -> Any:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
 
 import pytest
@@ -506,3 +507,42 @@ def test_ctrl_c_ends_the_wait_for_an_import_at_once(tmp_path):
         assert training.wait(60) == 130
     finally:
         training.kill()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are found through /proc")
+@pytest.mark.parametrize("end", ["closed", "timeout", "trainer killed"])
+def test_what_a_function_starts_in_sessions_of_its_own_ends_with_the_run(tmp_path, end: str) -> None:
+    code = """
+        import pathlib, subprocess, sys, time
+        def reward(completion):
+            if not (pids := pathlib.Path(PIDS)).exists():
+                own = subprocess.Popen(["sleep", "300"], start_new_session=True)
+                twice = ["sh", "-c", "setsid sleep 300 >&2 & echo $!"]
+                orphan = subprocess.run(twice, stdout=subprocess.PIPE, text=True).stdout
+                pids.write_text(f"{own.pid} {orphan}")
+            if completion == "hang":
+                time.sleep(300)
+            return 1.0
+    """
+    file = tmp_path / "reward.py"
+    file.write_text(textwrap.dedent(code).replace("PIDS", repr(str(tmp_path / "pids"))))
+    use = f"""
+        import sys
+        from stabilizer.training.rewards.config import RewardConfig
+        from stabilizer.training.rewards.runner import RewardRunner
+        from stabilizer.training.tasks import Problem
+        runner = RewardRunner(RewardConfig(functions=[{str(file) + ":reward"!r}], timeout_s=2), ())
+        runner([Problem(0, "p", "a", {{}})], ["hang" if {end!r} == "timeout" else "x"])
+        if {end!r} == "trainer killed":
+            import os, signal
+            os.kill(os.getpid(), signal.SIGKILL)
+        runner.close()
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(use)], check=False, timeout=60)
+    pids = [int(word) for word in (tmp_path / "pids").read_text().split()]
+    deadline = time.monotonic() + 5
+    while (alive := [pid for pid in pids if not worker._dead(pid)]) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    for pid in alive:
+        os.kill(pid, signal.SIGKILL)
+    assert len(pids) == 2 and not alive
