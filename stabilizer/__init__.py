@@ -87,7 +87,8 @@ def report(run: str | PathLike[str] | LoadedRun, out: str | PathLike[str]) -> Pa
 def init(name: str = "run", **options: Any) -> GuestRun:
     """Begin to monitor a training loop of your own: then `run.log(metrics, step)` once a step.
 
-    Options: runs (folder), config, remedy ("off" or "suggest"), steps, names (the loop's name -> ours).
+    Options: runs (folder), config, remedy ("off" or "suggest"), steps, names (the loop's name -> ours), sinks
+    (tools that get a live copy, such as "tensorboard").
     """
     from stabilizer.guests.own_loop import GuestRun
 
@@ -95,7 +96,8 @@ def init(name: str = "run", **options: Any) -> GuestRun:
 
 
 def attach(trainer: Any, **options: Any) -> GuestRun | None:
-    """Monitor a trainer of TRL; call it before `trainer.train()`. Options: runs (folder), remedy, name.
+    """Monitor a trainer of TRL; call it before `trainer.train()`. Options: runs (folder), remedy, name,
+    sinks.
 
     None in every process but the main one.
     """

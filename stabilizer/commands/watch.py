@@ -24,8 +24,10 @@ from stabilizer.core.records import SEVERITIES, Finding
 from stabilizer.core.text import plain, spoken
 from stabilizer.incidents.watch import Watch
 from stabilizer.live.follow import FollowedLog, FollowedRun, Load, News, follow
+from stabilizer.live.mirror import Mirror, end
 from stabilizer.live.notify import Notices
 from stabilizer.live.tick import Tick
+from stabilizer.output.sinks import KINDS
 from stabilizer.runs.continued import row
 from stabilizer.runs.history import RunView
 from stabilizer.runs.reader import RunError
@@ -33,6 +35,8 @@ from stabilizer.trainers.reading import load
 
 POLL_S = 0.5
 """Seconds between checks of the files."""
+COPYING_S = 600.0
+"""Longest wait at the end for tools of `--to`. Nothing else waits for them here, and Ctrl-C ends the wait."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -69,6 +73,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="address that accepts answers to proposals (see `stabilizer webhook`); sent with each proposal",
     )
     parser.add_argument(
+        "--to",
+        action="append",
+        default=[],
+        metavar="TOOL[:WHERE]",
+        help="copy a run directory to a tool while it grows, from where an earlier copy ended: "
+        + ", ".join(f"{name}[:{kind.where}]" for name, kind in KINDS.items())
+        + "; may be repeated",
+    )
+    parser.add_argument(
         "--wait", action="store_true", help="wait for a file that does not exist yet or holds no metrics"
     )
     parser.add_argument("--idle", type=_seconds, metavar="S", help="end after S seconds without a new row")
@@ -95,6 +108,7 @@ def run(args: argparse.Namespace) -> int:
         unencrypted=args.notify_unencrypted,
     )
     following = _Following(args, notices)
+    copies = _copies(args, followed)
     try:
         while (code := following.take(news, followed.newest)) is None:
             if not news.views:
@@ -104,8 +118,18 @@ def run(args: argparse.Namespace) -> int:
         code = 0
     finally:
         notices.close()
+        end(copies, COPYING_S)
     _print_end(args, following.verdict, code)
     return code
+
+
+def _copies(args: argparse.Namespace, followed: FollowedRun | FollowedLog) -> list[Mirror]:
+    """What copies the run; ValueError where there is no run directory to copy."""
+    if args.to and not isinstance(followed, FollowedRun):
+        raise ValueError(
+            f"--to {args.to[0]}: {args.path} is a log; `stabilizer export {args.path} --to TOOL` copies it"
+        )
+    return [Mirror(args.path, asked, lambda text: print(text, file=sys.stderr)) for asked in args.to]
 
 
 class _Following:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import math
 import platform
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,10 @@ NAMES = {**state.NAMES, "completions/min_length": "rollout/length_min"}
 """TRL's names of our metrics, as its log has them."""
 
 
-def attach(trainer: Any, *, runs: str | Path = "runs", remedy: str = "suggest", name: str = "") -> GuestRun | None:
+def attach(
+    trainer: Any, *, runs: str | Path = "runs", remedy: str = "suggest", name: str = "",
+    sinks: Iterable[str] | None = None,
+) -> GuestRun | None:  # fmt: skip
     """Monitor a trainer. Returns the run; `run.path` is its folder for `stabilizer dashboard` and `fix`.
 
     With several processes only the main one has a run, the others get None. No knob is offered then: a change has to
@@ -40,7 +43,7 @@ def attach(trainer: Any, *, runs: str | Path = "runs", remedy: str = "suggest", 
     steps = args.max_steps if getattr(args, "max_steps", -1) > 0 else None
     run = GuestRun(
         name or type(trainer).__name__, runs=runs, config=_settings(args), remedy=remedy, steps=steps, trainer="trl",
-        names=NAMES, versions=_versions(),
+        names=NAMES, versions=_versions(), sinks=sinks,
     )  # fmt: skip
     guest = _Guest(trainer, run)
     alone = getattr(args, "world_size", 1) == 1

@@ -21,7 +21,7 @@ import queue
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -33,9 +33,11 @@ from stabilizer.core.records import Finding, RunState, Sample
 from stabilizer.formats.rows import definition, number
 from stabilizer.guests.host import GuestHost
 from stabilizer.guests.knobs import RATE, LoopControls, LoopKnob, Rates, our_name
+from stabilizer.live.mirror import end, mirrors
 from stabilizer.live.monitor import Monitor
 from stabilizer.live.requests import Requests
 from stabilizer.live.watchdog import watched
+from stabilizer.output.sinks import chosen
 from stabilizer.runs.identity import new_run_id
 from stabilizer.runs.writer import RunWriter
 from stabilizer.trainers.naming import Naming
@@ -81,9 +83,11 @@ class GuestRun:
         self, name: str = "run", *, runs: str | Path = "runs", config: Mapping[str, Any] | None = None,
         remedy: str = "suggest", steps: int | None = None, trainer: str = "own loop",
         names: Mapping[str, str] | None = None, versions: Mapping[str, str] | None = None,
-        naming: Naming | None = None,
+        naming: Naming | None = None, sinks: Iterable[str] | None = None,
     ):  # fmt: skip
         check_mode(remedy)
+        for asked in sinks or ():
+            chosen(asked)  # ValueError or ImportError before a run is made
         self.path = Path(runs) / new_run_id(name)
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -115,6 +119,7 @@ class GuestRun:
         self._thread = threading.Thread(target=self._work, name="stabilizer", daemon=True)
         self._thread.start()
         self.heart, self._watchdog = watched(self.path, self._monitor, complain=self.complain)
+        self._mirrors = mirrors(self.path, sinks, self._report)
         atexit.register(self._at_exit)
 
     # --- the loop's side --------------------------------------------------------------------------------------------
@@ -207,6 +212,7 @@ class GuestRun:
             if self._dropped:
                 self._host.note(f"{self._dropped:,} rows were not kept: nothing could be written for a while")
             self._monitor.close(state, self._step, self._engine.mode)
+            end(self._mirrors)
         except Exception as error:
             self.complain("finish", error)
 
@@ -320,7 +326,9 @@ class GuestRun:
 
     def complain(self, what: str, error: Exception) -> None:
         """Say a failure of ours once, on stderr and in the run."""
-        text = f"stabilizer: {what}: {type(error).__name__}: {error}"
+        self._report(f"stabilizer: {what}: {type(error).__name__}: {error}")
+
+    def _report(self, text: str) -> None:
         if text in self._troubled:
             return
         self._troubled.add(text)

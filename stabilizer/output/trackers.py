@@ -11,7 +11,6 @@ import importlib
 import os
 import re
 import shutil
-import struct
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -20,7 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from stabilizer.formats.event_frames import masked_crc
+from stabilizer.output.event_file import EventFile
 from stabilizer.runs.history import RunView
 from stabilizer.runs.loaded import LoadedRun
 from stabilizer.runs.secrets import redacted
@@ -83,7 +82,7 @@ def export(run: LoadedRun, to: str, out: Path) -> int:
     out.mkdir(parents=True, exist_ok=True)
     try:
         with contextlib.redirect_stdout(sys.stderr):  # a tool's own messages must not mix with --json
-            tracker.write(run.name, rows, _settings(run), out)
+            tracker.write(run.name, rows, settings(run), out)
     except BaseException as error:
         _empty(out, remove=made)
         if tracker.needs and isinstance(error, (TypeError, AttributeError)):
@@ -107,18 +106,18 @@ def _empty(folder: Path, *, remove: bool) -> None:
         folder.rmdir()
 
 
-def _settings(run: LoadedRun) -> dict[str, Any]:
+def settings(run: LoadedRun) -> dict[str, Any]:
     """A run's configuration by dotted keys, and that it is no plain run of it where it was changed while it trained."""
     made = summary(run.actions)
-    settings = dict(_flat(redacted(run.history.view().about("config") or {})))
+    settings = dict(flat(redacted(run.history.view().about("config") or {})))
     return settings | ({"stabilizer.interventions": made["text"]} if made["count"] else {})
 
 
-def _flat(config: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+def flat(config: Any, key: str = "") -> Iterator[tuple[str, Any]]:
     """A configuration by dotted keys."""
     if isinstance(config, Mapping) and config:
         for name, value in config.items():
-            yield from _flat(value, f"{key}.{name}" if key else str(name))
+            yield from flat(value, f"{key}.{name}" if key else str(name))
     elif key:
         yield key, config
 
@@ -156,61 +155,10 @@ def _set(values: Mapping[str, str | None]) -> None:
 
 
 def _tensorboard(name: str, rows: list[Row], config: dict[str, Any], out: Path) -> None:
-    with (out / f"events.out.tfevents.{int(rows[0].t):010d}.stabilizer").open("wb") as file:
-        file.write(_frame(_double(1, rows[0].t) + _bytes(3, b"brain.Event:2")))
-        lines = {"key": "value", "-": "-"} | {_cell(key): _cell(value) for key, value in config.items()}
-        table = "".join(f"| {key} | {value} |\n" for key, value in lines.items())
-        file.write(_frame(_double(1, rows[0].t) + _bytes(5, _bytes(1, _text("settings", table)))))
+    with EventFile(out, rows[0].t) as file:
+        file.settings(config, rows[0].t)
         for row in rows:
-            values = b"".join(
-                _bytes(1, _bytes(1, metric.encode("utf-8", "replace")) + b"\x15" + struct.pack("<f", _single(value)))
-                for metric, value in row.values.items()
-            )
-            file.write(_frame(_double(1, row.t) + b"\x10" + _whole(row.step) + _bytes(5, values)))
-
-
-def _cell(value: Any) -> str:
-    """A value as a cell of a table holds it."""
-    return " ".join(str(value).split()).replace("|", "\\|")
-
-
-def _single(value: float) -> float:
-    """The value as four bytes can hold it: what is too large for them is infinite."""
-    try:
-        single: float = struct.unpack("<f", struct.pack("<f", value))[0]
-        return single
-    except OverflowError:
-        return float("inf") if value > 0 else float("-inf")
-
-
-def _text(tag: str, text: str) -> bytes:
-    """Words as TensorBoard's text page takes them: a tensor of one string, marked for that plugin."""
-    plugin = _bytes(1, _bytes(1, b"text"))
-    tensor = b"\x08\x07" + _bytes(2, _bytes(2, b"\x08\x01")) + _bytes(8, text.encode("utf-8", "replace"))
-    return _bytes(1, tag.encode()) + _bytes(8, tensor) + _bytes(9, plugin)
-
-
-def _frame(event: bytes) -> bytes:
-    head = struct.pack("<Q", len(event))
-    return head + struct.pack("<I", masked_crc(head)) + event + struct.pack("<I", masked_crc(event))
-
-
-def _double(number: int, value: float) -> bytes:
-    return bytes([number << 3 | 1]) + struct.pack("<d", value)
-
-
-def _bytes(number: int, value: bytes) -> bytes:
-    return bytes([number << 3 | 2]) + _whole(len(value)) + value
-
-
-def _whole(value: int) -> bytes:
-    """A whole number in sevens of bits, the lowest first; one below 0 as its 64 bits."""
-    value &= 2**64 - 1
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*out, value])
+            file.row(row.step, row.t, row.values)
 
 
 # --- tools that write their own -------------------------------------------------------------------------------------
@@ -241,9 +189,9 @@ def _mlflow(name: str, rows: list[Row], config: dict[str, Any], out: Path) -> No
     client = tracking.MlflowClient(tracking_uri=f"sqlite:///{out.absolute() / 'mlflow.db'}")
     experiment = client.create_experiment("stabilizer", artifact_location=(out.absolute() / "artifacts").as_uri())
     run = client.create_run(experiment, start_time=int(1000 * rows[0].t), run_name=name).info.run_id
-    keys = _in_mlflow(config)
+    keys = in_mlflow(config)
     params = [entities.Param(keys[key], str(value)[:LONGEST]) for key, value in config.items()]
-    names = _in_mlflow({name: None for row in rows for name in row.values})
+    names = in_mlflow({name: None for row in rows for name in row.values})
     numbers = [
         entities.Metric(names[metric], value, int(1000 * row.t), row.step)
         for row in rows
@@ -256,7 +204,7 @@ def _mlflow(name: str, rows: list[Row], config: dict[str, Any], out: Path) -> No
     client.set_terminated(run, end_time=int(1000 * rows[-1].t))
 
 
-def _in_mlflow(names: Iterable[str]) -> dict[str, str]:
+def in_mlflow(names: Iterable[str]) -> dict[str, str]:
     """Each name as MLflow takes it, no two alike: letters, digits and `_-. /`, in a path without detours. `@` becomes
     `_at_`, as trainers have it."""
     taken: dict[str, str] = {}
