@@ -17,7 +17,7 @@ from stabilizer.core.stats import trend
 
 NAME = "case-search-r1"
 TASK = "search"
-PLANNED, WARMUP, LOOK, AFTER = 1005, 286, 120, 80
+PLANNED, WARMUP, LOOK, AFTER = 1005, 286, 120, 60
 OVERRIDES = (
     "algorithm=ppo", "rollout.prompts=12", "rollout.group_size=1", "optim.lr=1.5e-3", "optim.schedule=constant",
     f"optim.warmup_steps={WARMUP}", "validation.every=0", "validation.problems=128",
@@ -37,6 +37,8 @@ ARMS = (
     Change("rate", {"control/lr_scale": 2.0}),
     Change("both at once", {"control/prompts": 24, "control/lr_scale": 2.0}),
 )
+TRIED = 3
+"""Seeds of which a snapshot is taken."""
 SURE = 2.576 / 1.96
 """Width of a 99 % interval in those of 95 %."""
 WHAT = (
@@ -48,12 +50,11 @@ WHAT = (
 def measure(seeds: Sequence[int], tell: Tell, *, record: bool = True) -> None:
     """All of it: the recorded run, the twins, and what was tried from the look on."""
     if record:
-        turns = {LOOK + 40: "prompts=24"}
         shared.record(
-            NAME, TASK, [*OVERRIDES, "validation.every=20"], steps=260, planned=PLANNED, seed=seeds[0],
-            mode="auto-safe", turns=turns,
+            NAME, TASK, [*OVERRIDES, "validation.every=20"], steps=LOOK + 2 * AFTER, planned=PLANNED, seed=seeds[0],
+            mode="auto-safe", turns={LOOK: "prompts=24"},
         )  # fmt: skip
-    shared.write(NAME, [tried(seeds, tell)], {}, twins(seeds, tell))
+    shared.write(NAME, [tried(seeds[:TRIED], tell)], {}, twins(seeds, tell))
 
 
 def sign(reward: np.ndarray) -> Sign:
@@ -72,7 +73,7 @@ def twins(seeds: Sequence[int], tell: Tell) -> dict[str, Any]:
     """The first 120 steps, as configured and with one thing changed."""
     signs: dict[str, list[Sign]] = {twin.name: [] for twin in TWINS}
     for seed in seeds:
-        for twin in TWINS:
+        for twin in (twin for twin in TWINS if seed in seeds[: twin.seeds]):
             settings = [*OVERRIDES, *twin.settings]
             metrics = shared.grown(
                 NAME, TASK, settings, steps=LOOK, planned=PLANNED, seed=seed, metrics=("reward/mean",)
@@ -83,7 +84,7 @@ def twins(seeds: Sequence[int], tell: Tell) -> dict[str, Any]:
         "Change of the reward over the first 120 steps, with its 99 % interval (means over seeds); swing: 5th to 95th"
         " percentile of the rows."
     )
-    results = [(twin, seeds, signs[twin.name]) for twin in TWINS]
+    results = [(twin, seeds[: twin.seeds], signs[twin.name]) for twin in TWINS]
     return shared.shown(results, WHAT, "The first 120 steps, with one thing changed", note)
 
 

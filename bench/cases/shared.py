@@ -24,7 +24,7 @@ from stabilizer.core.records import Finding
 from stabilizer.live.session import Session
 from stabilizer.output.report import write_text
 from stabilizer.runs.requests import ask
-from stabilizer.training.config import config_dict, load_config
+from stabilizer.training.config import load_config
 from stabilizer.training.loop import Trainer
 
 BUILD = Path("build")
@@ -47,10 +47,11 @@ class Change(NamedTuple):
 
 
 class Twin(NamedTuple):
-    """An arm that begins at the first step: its name, and the settings in which it differs."""
+    """An arm that begins at the first step: its name, the settings in which it differs, and of how many seeds it is."""
 
     name: str
     settings: Sequence[str]
+    seeds: int = 5
 
 
 class Sign(NamedTuple):
@@ -113,23 +114,29 @@ def until(
     return session.trainer, session.trainer.save_checkpoint(), told
 
 
-def tried(trainer: Trainer, snapshot: Checkpoint, change: Change, *, steps: int, every: int = 10) -> dict[str, Any]:
-    """One arm of one seed: back to the snapshot, the change, so many steps, validated every `every` of them."""
+def tried(
+    trainer: Trainer, snapshot: Checkpoint, change: Change, *, steps: int, every: int = 10, metric: str = "accuracy/val"
+) -> dict[str, Any]:
+    """One arm of one seed: back to the snapshot, the change, so many steps. Every `every` of them the model is
+    validated, or the median of another metric since then is taken."""
     trainer.load_checkpoint(snapshot, vary_data=False)
     every_as_set = trainer.controls.set("control/validate_every", 0)  # validated here, outside of what a step costs
     before = {knob: trainer.controls.set(knob, value) for knob, value in change.knobs.items()}
     rows: dict[str, list[float]] = {key: [] for key in ("steps", "completions", "values", "reward", "step_s")}
-    completions = 0.0
+    completions, since = 0.0, []
     for step in range(1, steps + 1):
         began = process_time()
         metrics = trainer.train_step().metrics
         rows["step_s"].append(process_time() - began)
         completions += metrics["batch/prompts_drawn"] * metrics["batch/group_size"]
         rows["reward"].append(metrics["reward/mean"])
+        since.append(metrics.get(metric, math.nan))
         if step % every == 0:
             rows["steps"].append(step)
             rows["completions"].append(completions)
-            rows["values"].append(round(trainer.validate()["accuracy/val"], 4))
+            value = trainer.validate()[metric] if metric == "accuracy/val" else float(np.nanmedian(since))
+            rows["values"].append(round(value, 4))
+            since.clear()
     for knob, (value, _) in {**before, "control/validate_every": every_as_set}.items():
         trainer.controls.set(knob, value)
     turned = [f"{knob[8:]} {in_words(knob, old)} → {in_words(knob, new)}" for knob, (old, new) in before.items()]
@@ -157,7 +164,7 @@ def grown(
         rows = [trainer.train_step().metrics for _ in range(steps)]
         return {metric: [row.get(metric, math.nan) for row in rows] for metric in metrics}
 
-    kept = kept_or(made, name, [config_dict(config), steps, list(metrics)])
+    kept = kept_or(made, name, [task, list(overrides), steps, planned, seed, list(metrics)])
     return {metric: np.array(values) for metric, values in kept.items()}
 
 

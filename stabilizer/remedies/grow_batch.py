@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from stabilizer.remedies.base import NOBODY, SILENCE, Change, Remedy, more_prompts, scaled
-from stabilizer.remedies.evidence import beyond_reach, nothing_to_compare, taught
+from stabilizer.remedies.evidence import beyond_reach, nothing_to_compare, recent, taught
 from stabilizer.remedies.objections import AGREE, agreement
 from stabilizer.remedies.situation import Situation
 from stabilizer.runs.history import RunView
@@ -69,8 +69,9 @@ class GrowBatch(Remedy):
         return SILENCE if cause in SILENCING else ()
 
     def unfit(self, view: RunView) -> str:
-        """More prompts do not help if all groups are silent."""
-        return nothing_to_compare(view)
+        """More prompts do not help if all groups are silent; a critic compares single answers across prompts."""
+        single = recent(view, "batch/group_size") == 1 and "value/loss" in view
+        return "" if single else nothing_to_compare(view)
 
     def objection(self, now: Situation) -> str | None:
         if now.cause.id == "noise-floor" and (cosine := agreement(now.view)) >= AGREE:

@@ -21,7 +21,8 @@ class OtherNormaliser(Remedy):
         Divides advantages by the standard deviation of the whole batch instead of each group's.
 
     For
-        Groups whose rewards hardly differ: dividing by their spread turns rounding errors into large advantages.
+        Groups whose rewards hardly differ: dividing by their spread turns rounding errors into large advantages, and a
+        spread that becomes smaller makes the gradient norm climb while the reward rises.
 
     Preconditions
         Advantages are currently divided by the spread of their group.
@@ -42,7 +43,7 @@ class OtherNormaliser(Remedy):
     id = "other-normaliser"
     safety = "hard"
     outlived_by = ("reward/std-blowup", "reward/hacking", "reward/collapse")
-    answers = ("dead-groups",)
+    answers = ("divided-by-spread", "dead-groups")
     horizon = 60
     by_hand = "divide by the spread of the whole batch, or not at all"
     why = "if the rewards of a group hardly differ, dividing by their spread amplifies rounding errors"
@@ -52,7 +53,9 @@ class OtherNormaliser(Remedy):
         return switched(knobs, "control/advantage", "batch_std", when=("group_std",))
 
     def unfit(self, view: RunView) -> str:
-        """Groups without any spread have no advantages to amplify."""
+        """Groups without any spread have no advantages to amplify; where they are left out, the others are all."""
+        if view.latest("control/filter_groups"):
+            return ""
         silent = recent(view, "reward/zero_std_frac", SINCE)
         if silent is not None and silent > MOST:
             return f"{silent:.0%} of groups have no spread at all"

@@ -517,3 +517,19 @@ def test_an_explanation_costs_no_more_when_its_incident_began_long_ago(monkeypat
         causes([Finding("policy/kl-runaway", "warn", "", 100, 120, length, {}, "open", 1)], run.view())
         cost.append(len(read))
     assert 0 < cost[1] <= cost[0]
+
+
+def test_a_norm_that_creeps_while_rewards_come_closer_is_blamed_on_the_division_by_their_spread() -> None:
+    climbs = {"optim/grad_norm": "1.3*1.005%0.2x200", "control/beta": "0x200"}
+    narrows, stays = {"reward/std_group": "0.2%0.1x100 0.05%0.1x100"}, {"reward/std_group": "0.2%0.1x200"}
+
+    def first(series: dict, about=None, **evidence) -> str:
+        run = history(CALM | climbs | series, about=about)
+        found = Finding("optim/grad-explosion", "info", "it climbs", 150, 153, run.step, evidence=evidence)
+        return causes([found], run.view())[0].id
+
+    assert first(narrows, crept=True) == "divided-by-spread"
+    assert first(stays, crept=True) == "no-kl-anchor"
+    assert first(narrows) == "no-kl-anchor", "a norm that left its trend has another cause"
+    undivided = {"config": {"policy": {"advantage": "group_mean"}}}
+    assert first(narrows, undivided, crept=True) == "no-kl-anchor"

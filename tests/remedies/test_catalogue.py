@@ -410,3 +410,16 @@ def test_where_a_critic_judges_silent_prompts_are_outweighed_by_more_of_them() -
     assert more == {"control/prompts": (12, pytest.approx(12 * 0.8 / 0.3, abs=3))}
     assert remedy.given("prompts-too-hard", {"control/prompts": 12, "control/filter_groups": 2}, view, 41) is None
     assert remedy.given("prompts-too-hard", {"control/prompts": 128}, view, 41) is None
+
+
+def test_a_batch_of_single_answers_is_grown_for_a_critic_alone() -> None:
+    single = {"batch/group_size": "1x40", "reward/zero_std_frac": "1x40", "reward/mean": "0.06~0.04x40"}
+    assert BY_ID["grow-batch"].unfit(history(single).view())
+    assert not BY_ID["grow-batch"].unfit(history(single | {"value/loss": "0.02~0.01x40"}).view())
+
+
+def test_the_division_by_a_narrow_spread_is_left_out_where_silent_groups_are_filtered() -> None:
+    silent = {"reward/zero_std_frac": "0.8~0.05x40"}
+    assert BY_ID["other-normaliser"].unfit(history(silent | {"control/filter_groups": "0x40"}).view())
+    assert not BY_ID["other-normaliser"].unfit(history(silent | {"control/filter_groups": "1x40"}).view())
+    assert [remedy.id for remedy in for_cause("divided-by-spread")] == ["other-normaliser"]

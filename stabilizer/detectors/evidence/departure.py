@@ -47,6 +47,8 @@ FLOOR = 0.05
 """Smallest noise assumed on the log or arcsine scale: a series that was constant by chance has some noise."""
 CLEAR = 4.0
 """Standard errors that a drift must exceed."""
+FIRST, NEWEST = 80, 60
+"""Rows at either end of a run whose levels show a change too slow to leave its own trend."""
 _Z_LEAST, _Z_MOST = -4.0, 6.0
 _CAP = 40.0
 """Most that is accumulated: a clear shift outlasts a few rows that are as before."""
@@ -228,6 +230,11 @@ def drift(view: RunView, name: str, *, start_rows: int = 20, now_rows: int = 10)
     floor = FLOOR if kind in ("positive", "fraction") else FLOOR * abs(start)
     error = max(1.25 * noise * np.sqrt(1 / len(head) + 1 / len(tail)), floor / 2, 1e-12)
     return Drift(unscaled(now, kind), unscaled(start, kind), bool(abs(now - start) > CLEAR * error))
+
+
+def creep(view: RunView, name: str) -> Drift | None:
+    """A change over the whole run, or its newest stage, that may be too slow to leave its own trend."""
+    return drift(view, name, start_rows=FIRST, now_rows=NEWEST)
 
 
 def change_step(series: Series, kind: str = "real") -> int:

@@ -9,7 +9,7 @@ import numpy as np
 from stabilizer.core.records import Finding, Severity
 from stabilizer.core.stats import LAG, MINIMUM, median
 from stabilizer.detectors.base import Detector
-from stabilizer.detectors.evidence.departure import HOLD, departure
+from stabilizer.detectors.evidence.departure import FIRST, HOLD, NEWEST, change_step, creep, departure
 from stabilizer.detectors.evidence.progress import LEVEL, Progress, level, progress
 from stabilizer.detectors.evidence.since import outcome, since_first
 from stabilizer.runs.history import RunView, Series
@@ -39,6 +39,9 @@ class GradExplosion(Detector):
         (`grown` times is enough when the reward is no higher than before); the norm rose to `stepped` times its trend
         within two rows and stays there while the spread of rewards is unchanged; or the first rows grew by `orders` and
         the reward is no better than before.
+
+        A climb that is too slow to leave its own trend is `info` once a run of `slow` rows is at `material` times the
+        level of its first 80 rows.
 
     Why it matters
         Clipping limits the size of the gradient but not its direction. Updates dominated by a few extreme tokens can
@@ -79,13 +82,15 @@ class GradExplosion(Detector):
     """Factor over the predicted norm that is a warning where it was reached between two rows."""
     orders: float = 30.0
     """Factor over the first 5 rows that no healthy start reaches."""
+    slow: int = 300
+    """Rows below which a climb is called growth of a young run."""
 
     def check(self, view: RunView) -> Finding | None:
         series = view.series("optim/grad_norm")
         early = self._at_once(view, series)
         left = early or self._departed(view, series)
         if left is None:
-            return None
+            return self._crept(view, series)
         onset, baseline, now = left
         reward, scaled = progress(view), False
         harm = bool(reward and reward.dropped and not reward.rising and reward.drop_step >= onset - 20)
@@ -149,6 +154,24 @@ class GradExplosion(Detector):
             return None
         baseline, now = median(fresh.values[: max(5, min(20, len(fresh) - 3))]), level(fresh)
         return (int(fresh.steps[-3]), baseline, now) if now >= self.young * baseline > 0 else None
+
+    def _crept(self, view: RunView, series: Series) -> Finding | None:
+        """A slow climb since the first rows, in a run whose reward is not lower for it."""
+        moved = creep(view, "optim/grad_norm") if len(series) >= self.slow else None
+        if moved is None or not moved.clear or not moved.now >= self.material * moved.start > ZERO:
+            return None
+        first = series.between(view.baseline_start(), view.step).values[:FIRST]
+        silent = view.series("reward/zero_std_frac").values[:FIRST]
+        reward = progress(view)
+        if len(first) < FIRST or (len(silent) and median(silent) >= 0.9) or (reward and reward.dropped):
+            return None
+        was, now = (float(np.subtract(*np.nanpercentile(rows, (95, 5)))) for rows in (first, series.values[-NEWEST:]))
+        return self.finding(
+            view, "info", change_step(series, "positive"),
+            f"gradient norm (before clipping) has crept from {moved.start:.3g} in the first rows to {moved.now:.3g},"
+            f" its swings from {was:.2g} to {now:.2g}, and nothing is harmed by it",
+            metric="optim/grad_norm", baseline=moved.start, now=moved.now, crept=True,
+        )  # fmt: skip
 
     @staticmethod
     def _steps_grow(view: RunView, reward: Progress | None, onset: int, doubtful: bool) -> str:

@@ -55,7 +55,8 @@ class NoSignal(Detector):
     Look-alikes
         Groups in which every answer passes also have no spread, but that is success (`reward/saturated`); the level of
         the reward tells them apart. A failing verifier looks like every prompt failing at once. Hard tasks start with
-        failures only and find their first success after a hundred steps.
+        failures only and find their first success after a hundred steps. Single answers, which a critic compares across
+        prompts, are no silent groups as long as some of them pass.
 
     False alarms
         A first success that takes longer than `patience` steps.
@@ -110,6 +111,8 @@ class NoSignal(Detector):
         recent = series.values[-rows:]
         if reward is None or reward.solved or len(recent) < rows:
             return None
+        if view.latest("batch/group_size") == 1 and recent.min() < 1:
+            return None  # a critic compares single answers across prompts
         passing = 0.0 if known else self._passing(view, reward, rows)
         share, error = mean(recent) - passing, 2 * deviation(recent) / math.sqrt(rows)
         if share - error < self.much:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from stabilizer.core.stats import middle
+from stabilizer.detectors.evidence.departure import creep
 from stabilizer.incidents.diagnosis.case import MARGIN, SOON, TOGETHER, Case
 from stabilizer.incidents.diagnosis.graph import STAGES, is_integrity, stage
 from stabilizer.incidents.diagnosis.rules.base import (
@@ -168,6 +169,20 @@ def little_spread(case: Case) -> Verdict:
     return (SIGNATURE, [found.summary, first]) if first else (0.6 if began else FITS, [found.summary])
 
 
+def narrowing_spread(case: Case) -> Verdict:
+    """The norm creeps because advantages are divided by a spread of the group that has become small."""
+    found = case.find("optim/grad-explosion")
+    spread = creep(case.view, "reward/std_group")
+    if found is None or not found.evidence.get("crept") or case.words("policy.advantage") not in ("", "group_std"):
+        return NO
+    if spread is None or not spread.clear or not 0 < spread.now <= spread.start / 2:
+        return NO
+    if any(finding.severity != "info" for finding in case.findings):
+        return NO  # a slow climb explains no damage
+    words = f"rewards of a group differ by {spread.now:.2g} now and by {spread.start:.2g} at the start"
+    return SIGNATURE, [f"{words}; advantages are divided by that, so the same answers pull harder and harder"]
+
+
 def template(case: Case) -> Verdict:
     """Answers stopped depending on the prompt, while most groups teach nothing."""
     found, silent = case.find("policy/template-collapse"), case.recent("reward/zero_std_frac")
@@ -228,6 +243,7 @@ RULES: Table = (
     ("capped-length", capped_length),
     ("prompts-too-hard", too_hard),
     ("dead-groups", little_spread),
+    ("divided-by-spread", narrowing_spread),
     ("exploration-exhausted", exploration_lost),
     ("batch-too-small", swings),
     ("noise-floor", noise_floor),
