@@ -16,7 +16,7 @@ from dash import Dash, Input, Output, State, no_update
 from dash.dash import _default_index
 from dash.exceptions import PreventUpdate
 
-from dashboards.components import actions, app_shell
+from dashboards.components import actions, app_shell, remarks
 from dashboards.components.browser import in_browser
 from dashboards.data.run_registry import Runs
 from dashboards.pages import PAGES
@@ -62,6 +62,7 @@ def build(roots: Sequence[Path], access: Access | None = None) -> Dashboard:
     app.layout = lambda: app_shell.skeleton(runs.lines(), runs.token)
     _frame(app, runs)
     actions.register(app, runs)
+    remarks.register(app, runs)
     for page in PAGES:
         page.register(app, runs)
     return app

@@ -99,5 +99,5 @@ def options(runs: Sequence[RunLine], chosen: str | None = None, typed: str | Non
 
 
 def _option(line: RunLine) -> str:
-    parts = (f"{STATE_ICONS.get(line.state, '?')} {line.id}", line.state, verdict_words(line.verdict))
+    parts = (f"{STATE_ICONS.get(line.state, '?')} {line.name}", line.state, verdict_words(line.verdict))
     return " · ".join(part for part in parts if part)

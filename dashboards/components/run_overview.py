@@ -16,12 +16,16 @@ from dashboards.components.elements import STATE_ICONS, attributes, empty, pill,
 from dashboards.components.links import address
 from dashboards.components.notices import nothing_found, without_data
 from dashboards.components.trial_card import ENTRY_ICONS, trial_card
-from dashboards.data.run_page import KeyNumber, Page, cause_words, latest_words
+from dashboards.data.run_list import compared
+from dashboards.data.run_page import Changed, KeyNumber, Page, cause_words, latest_words
 from dashboards.data.run_registry import Runs
 from dashboards.data.run_verdict import RunVerdict
 from dashboards.data.trials import Trial
+from dashboards.data.viewer_file import Remarks
 from stabilizer.runs.story import Incident
 
+MOST_NOW = 3
+"""Open incidents that stand on top; all are in the list."""
 MOST = 20
 """Incidents of one list; older ones have their pages."""
 STATE_WORDS = {
@@ -38,7 +42,7 @@ STATE_WORDS = {
 # --- header -----------------------------------------------------------------------------------------------------------
 
 
-def head(page: Page) -> html.Div:
+def head(page: Page, run: str, told: Remarks) -> html.Div:
     """Name, state, progress, verdict and the numbers of now."""
     planned = f" / {page.steps:,}" if page.steps else ""
     attempt = f" · attempt {page.attempt + 1}" if page.attempt else ""
@@ -48,7 +52,7 @@ def head(page: Page) -> html.Div:
                 [
                     html.Div(
                         [
-                            html.H1(page.name),
+                            html.H1(told.name or page.name, title=page.name),
                             html.Div(
                                 [
                                     pill(f"{STATE_ICONS.get(page.state, '?')} {page.state}", f"state-{page.state}"),
@@ -56,8 +60,11 @@ def head(page: Page) -> html.Div:
                                     html.Span(page.run_verdict.note, className="quiet")
                                     if page.run_verdict.note
                                     else None,
-                                    html.Span(" · ".join(filter(None, (page.task, page.trainer))), className="quiet"),
+                                    html.Span(_what(page), className="quiet"),
+                                    *[html.Span(tag, className="pill tiny") for tag in told.tags],
                                     html.Span(id="age", className="quiet", **attributes(data_words=state_words(page))),
+                                    dcc.Link("Setup", href=address("/setup", run=run)),
+                                    dcc.Link("Workspace", href=address("/workspace", runs=compared([run]))),
                                 ],
                                 className="pills",
                             ),
@@ -87,11 +94,19 @@ def head(page: Page) -> html.Div:
                 ],
                 className="headline",
             ),
-            html.Div([_tile(number) for number in page.numbers], className="tiles") if page.numbers else None,
+            html.Div([_tile(number, page.step) for number in page.numbers], className="tiles")
+            if page.numbers
+            else None,
             *[html.P(f"△ {note}", className="note") for note in page.notes],
         ],
         className="card head",
     )
+
+
+def _what(page: Page) -> str:
+    """Task and trainer, where they are known and not the same."""
+    known = (word for word in (page.task, page.trainer) if word not in ("", "unknown"))
+    return " · ".join(dict.fromkeys(known))
 
 
 def state_words(page: Page) -> str:
@@ -101,7 +116,8 @@ def state_words(page: Page) -> str:
     return STATE_WORDS.get(page.state, "last written {age} ago")
 
 
-def _tile(number: KeyNumber) -> html.Div:
+def _tile(number: KeyNumber, now: int) -> html.Div:
+    """A key number; its step where that is not the run's."""
     return html.Div(
         [
             html.Div(number.label, className="label"),
@@ -112,7 +128,7 @@ def _tile(number: KeyNumber) -> html.Div:
                 ],
                 className="number",
             ),
-            html.Div(f"step {number.step:,}", className="quiet small"),
+            html.Div(f"step {number.step:,}", className="quiet small") if number.step != now else None,
         ],
         className="tile",
     )
@@ -124,7 +140,9 @@ def _tile(number: KeyNumber) -> html.Div:
 def now(page: Page, runs: Runs, run: str) -> list[Any]:
     """The most important news: proposals that wait for an answer, open incidents, and the newest fix."""
     said: list[Any] = [trial_card(runs, run, waiting, brief=True) for waiting in page.waiting]
-    said += [_line(incident, run) for incident in page.open]
+    said += [_line(incident, run) for incident in page.open[:MOST_NOW]]
+    if more := len(page.open) - MOST_NOW:
+        said += [html.P(f"and {more} more open incidents below", className="quiet small")] if more > 0 else []
     if page.newest:
         said.append(_fix(page.newest))
     return said
@@ -159,6 +177,16 @@ def _fix(newest: Trial) -> html.Div:
 
 def _page_of(incident: Incident, run: str) -> str:
     return address("/incident", run=run, n=incident.key)
+
+
+def changed(found: Changed | None, run: str) -> list[Any]:
+    """The largest changes of the metrics, and where there is more about the run."""
+    if found is None:
+        return []
+    lines = [html.Li(change.words) for change in found.changes]
+    told = html.Ul(lines, className="changed") if lines else html.P("nothing beyond the noise", className="quiet")
+    title = html.H2(["What changed ", html.Span(f"up to step {max(0, found.step):,}", className="quiet small")])
+    return [title, told, dcc.Link("More, and how it was set up", href=address("/setup", run=run), className="small")]
 
 
 # --- incidents --------------------------------------------------------------------------------------------------------

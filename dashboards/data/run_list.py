@@ -153,6 +153,7 @@ class ListRow:
     open: bool = False
     problem: str = ""
     note: str = ""
+    tags: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -211,7 +212,7 @@ def compared(ids: Iterable[str]) -> str:
 def _wanted(line: RunLine, view: ListSettings, query: Query) -> bool:
     if view.states and line.state not in view.states or view.verdicts and line.verdict not in view.verdicts:
         return False
-    return query.matches(line)
+    return query.matches(line) and (not line.archived or query.names("archived"))
 
 
 def _grouped(lines: Sequence[RunLine], view: ListSettings) -> list[tuple[tuple[RunLine, ...], str]]:
@@ -252,7 +253,7 @@ def _value(line: RunLine, column: str) -> Any:
         reading = line.numbers.get(column)
         return reading.last if reading and math.isfinite(reading.last) else None
     return {
-        "name": line.id.casefold(),
+        "name": line.name.casefold(),
         "state": _rank(STATES, line.state),
         "verdict": _rank(VERDICTS, line.verdict),
         "progress": _share(line),
@@ -299,7 +300,8 @@ def _row(line: RunLine, now: float, kind: str = "run") -> ListRow:
     return ListRow(
         key=line.id,
         kind=kind,
-        name=line.id,
+        name=line.name,
+        tags=line.tags,
         run=line.id,
         state=line.state,
         state_note=_state_note(line, now),

@@ -6,13 +6,14 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from dashboards.data.checks import NO_CHECK, Check
 from dashboards.data.followed_run import Brief, FollowedRun, Reader
 from dashboards.data.logs import LogReader
 from dashboards.data.run_verdict import RunVerdict, recorded_in, run_verdict, verdict_of_reader
 from dashboards.data.trials import Trial, trials_of
+from stabilizer.analysis.changes import Change, changes
 from stabilizer.core.records import SEVERITIES
 from stabilizer.core.text import short
 from stabilizer.figures.words import definition
@@ -31,6 +32,8 @@ KEY_METRICS = (
     ("Entropy", ("policy/entropy",)),
 )
 MAX_KEYS = 5
+MOST_CHANGES = 4
+"""Changes that the page of a run lists; the page Setup has them all."""
 MOST_NOTES = 5
 """Notes of the reader of a foreign log that its page shows."""
 
@@ -44,6 +47,13 @@ class KeyNumber:
     unit: str
     step: int
     finite: bool
+
+
+class Changed(NamedTuple):
+    """The largest changes up to a step."""
+
+    step: int
+    changes: tuple[Change, ...]
 
 
 @dataclass(frozen=True)
@@ -105,6 +115,18 @@ def page_now(followed: FollowedRun) -> Page:
         return page_of_brief(followed.path, brief, followed.clock(), followed.check())
     with followed.lock:
         return page_of(followed.refresh(), followed.clock(), followed.verdict())
+
+
+def changed_now(followed: FollowedRun) -> Changed | None:
+    """The largest moves of a run's metrics up to now; None while it is still being read, or can't be."""
+    try:
+        if followed.brief() is not None:
+            return None
+        with followed.lock:
+            view = followed.refresh().history.view()
+            return Changed(view.step, tuple(changes(view)[:MOST_CHANGES]))
+    except Exception:  # the page itself says why it can't be read
+        return None
 
 
 def page_of(reader: Reader, now: float, verdict: RunVerdict | None = None) -> Page:

@@ -97,9 +97,14 @@ class Runs:
                     cached = (key, *read_line(path, id))
                 known[id] = cached
                 line = as_of(cached[1], cached[2], now)
-            lines.append(self._judged(line))
+            lines.append(self._remarked(self._judged(line)))
         self._lines = known
         return sorted(lines, key=lambda line: line.created or 0.0, reverse=True)
+
+    def _remarked(self, line: RunLine) -> RunLine:
+        """A line with what viewers noted about its run."""
+        told = self.remarks(line.path)
+        return replace(line, label=told.name, tags=told.tags, archived=told.archived) if told != Remarks() else line
 
     def remarks(self, run: Path) -> Remarks:
         """What viewers noted about a run."""

@@ -14,7 +14,7 @@ from typing import Any
 from stabilizer.runs.listing import RunLine
 
 MAX_LENGTH, MAX_TERMS = 500, 20
-COLUMNS = ("name", "state", "verdict", "worst", "task", "trainer", "step", "steps", "source")
+COLUMNS = ("archived", "name", "state", "verdict", "worst", "task", "trainer", "step", "steps", "source")
 NUMBERS = ("reward", "accuracy", "kl", "grad_norm")
 HELP = "words, key=value, optim.lr>1e-5, reward<0.2, -word to exclude"
 
@@ -64,6 +64,10 @@ class Query:
         """Whether a run meets them all."""
         return not self.problem and all(term.matches(line) for term in self.terms)
 
+    def names(self, key: str) -> bool:
+        """Whether a term asks about a key."""
+        return any(term.key == key for term in self.terms)
+
 
 def parse(text: str) -> Query:
     """Parse a search."""
@@ -93,6 +97,10 @@ def values(line: RunLine, key: str) -> Iterator[Any]:
     """The values of a run under a key: a column, and settings of that name or ending in it."""
     if key == "name":
         yield line.id
+        if line.label:
+            yield line.label
+    elif key == "tag":
+        yield from line.tags
     elif key in COLUMNS:
         yield getattr(line, key)
     elif key in NUMBERS and key in line.numbers:
@@ -107,7 +115,7 @@ def values(line: RunLine, key: str) -> Iterator[Any]:
 def text_of(line: RunLine) -> str:
     """The text that words are searched in: name, text columns, and settings that are text (a model, a data set)."""
     words = [value for value in line.settings.values() if isinstance(value, str)]
-    parts = (line.id, line.state, line.verdict, line.task, line.trainer, line.source, *words)
+    parts = (line.id, line.label, *line.tags, line.state, line.verdict, line.task, line.trainer, line.source, *words)
     return "\n".join(parts).casefold()
 
 

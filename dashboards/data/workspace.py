@@ -18,7 +18,6 @@ from dashboards.data.run_list import SEEDS, STATES, VERDICTS, group_choices, set
 from dashboards.data.run_registry import Runs
 from dashboards.data.run_search import said
 from dashboards.data.run_search import values as settings_of
-from dashboards.data.viewer_file import Remarks
 from dashboards.data.viewer_settings import SMOOTHS
 from stabilizer.core.metrics import metric
 from stabilizer.core.points import log_floor, thin, wants_log
@@ -88,7 +87,7 @@ def rows(runs: Runs, columns: Sequence[str], group: str) -> dict[str, Any]:
     settings = telling(first) if group == SEEDS else ()
     found = sorted(lines, key=lambda line: (-_attention(line), -(line.created or 0.0)))
     return {
-        "rows": [{**_row(line, runs.remarks(line.path), columns), **_group(line, group, settings)} for line in found],
+        "rows": [{**_row(line, columns), **_group(line, group, settings)} for line in found],
         "group": group,
         "groups": [{"value": value, "label": label} for value, label in group_choices(lines)],
         "columns": _offered(lines),
@@ -102,10 +101,10 @@ def _attention(line: RunLine) -> int:
     return MIN_ATTENTION - verdict * 100 - state
 
 
-def _row(line: RunLine, remarks: Remarks, columns: Sequence[str]) -> dict[str, Any]:
+def _row(line: RunLine, columns: Sequence[str]) -> dict[str, Any]:
     return {
         "id": line.id,
-        "name": remarks.name or line.id,
+        "name": line.name,
         "state": line.state,
         "verdict": line.verdict,
         "worst": line.worst,
@@ -113,10 +112,10 @@ def _row(line: RunLine, remarks: Remarks, columns: Sequence[str]) -> dict[str, A
         "steps": line.steps,
         "created": line.created,
         "task": line.task,
-        "tags": list(remarks.tags),
-        "archived": remarks.archived,
+        "tags": list(line.tags),
+        "archived": line.archived,
         "cells": [_cell(line, column) for column in columns],
-        "search": " ".join((line.id, remarks.name, line.state, line.verdict, line.task, *remarks.tags)).casefold(),
+        "search": " ".join((line.id, line.label, line.state, line.verdict, line.task, *line.tags)).casefold(),
         "drawable": line.state != "unreadable" and bool(line.measured),
     }
 

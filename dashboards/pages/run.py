@@ -16,14 +16,15 @@ from dash import ALL, Dash, Input, Output, Patch, State, ctx, dcc, html, no_upda
 from dash.exceptions import PreventUpdate
 from flask import Response, request
 
-from dashboards.components import charts, notices, run_overview
+from dashboards.components import charts, notices, remarks, run_overview
 from dashboards.components.actions import buttons
 from dashboards.components.browser import in_browser
 from dashboards.compression import LAZY
 from dashboards.data.live_updates import BrowserState, Placed, Update, full_update, update_since
 from dashboards.data.run_figures import Change
-from dashboards.data.run_page import Page, page_now
+from dashboards.data.run_page import Page, changed_now, page_now
 from dashboards.data.run_registry import Runs
+from dashboards.data.viewer_file import Remarks
 from dashboards.data.viewer_settings import ViewerSettings
 from stabilizer.figures import Theme
 from stabilizer.figures.metric import marks_trace
@@ -36,6 +37,7 @@ PARTS = {
     "head": ("head", "children"),
     "asks": ("asks", "children"),
     "now": ("now", "children"),
+    "changed": ("changed", "children"),
     "incidents": ("incidents", "children"),
     "journal": ("journal", "children"),
     "hidden": ("body", "hidden"),
@@ -69,7 +71,6 @@ def layout(runs: Runs, query: Mapping[str, str], theme: Theme) -> Any:
             dcc.Interval(id="tick", interval=parts["interval"]),
             dcc.Interval(id="watchdog", interval=5 * LIVE_MS),
             html.Div([html.Div(parts["head"], id="head"), html.Div(parts["asks"], id="asks")], className="top"),
-            html.Div(parts["now"], id="now", className="now"),
             html.Div(
                 [
                     html.Div(
@@ -80,8 +81,11 @@ def layout(runs: Runs, query: Mapping[str, str], theme: Theme) -> Any:
                     ),
                     html.Aside(
                         [
+                            html.Div(parts["now"], id="now", className="now"),
+                            html.Section(parts["changed"], id="changed"),
                             html.Section(parts["incidents"], id="incidents"),
                             html.Section(parts["journal"], id="journal"),
+                            html.Section(remarks.form(runs, settings.run), id="remarks"),
                         ],
                         className="side",
                     ),
@@ -271,7 +275,7 @@ def _opening(runs: Runs, settings: ViewerSettings) -> tuple[tuple[Placed, ...], 
     except Exception as error:  # whatever a directory holds, the page stays up and reports it
         return (), _unreadable(BrowserState(settings), error)
     return (), {
-        "head": run_overview.head(page),
+        "head": _head(runs, page, settings.run),
         "asks": _asks(runs, settings.run),
         **_story(runs, page, settings.run),
         "hidden": False,
@@ -282,8 +286,15 @@ def _opening(runs: Runs, settings: ViewerSettings) -> tuple[tuple[Placed, ...], 
     }
 
 
+def _head(runs: Runs, page: Page, run: str) -> Any:
+    followed = runs.get(run)
+    return run_overview.head(page, run, runs.remarks(followed.path) if followed else Remarks())
+
+
 def _story(runs: Runs, page: Page, run: str) -> dict[str, Any]:
+    followed = runs.get(run)
     return {
+        "changed": run_overview.changed(changed_now(followed) if followed else None, run),
         "now": run_overview.now(page, runs, run),
         "incidents": run_overview.incident_list(page.incidents, run, page.run_verdict),
         "journal": run_overview.journal(page, runs, run),
@@ -302,7 +313,7 @@ def _news(runs: Runs, found: Update) -> dict[str, Any]:
         return {"seen": seen.as_json(), "beat": seen.heartbeat}
     run = seen.settings.run
     parts = {
-        "head": run_overview.head(page),
+        "head": _head(runs, page, run),
         "problem": seen.problem,
         "seen": seen.as_json(),
         "beat": page.heartbeat,
@@ -328,7 +339,7 @@ def _without_run(head: Any, seen: BrowserState) -> dict[str, Any]:
     """The parts of a page that shows a notice and nothing of a run."""
     return {
         "head": head,
-        **dict.fromkeys(("asks", "now", "incidents", "journal"), []),
+        **dict.fromkeys(("asks", "now", "changed", "incidents", "journal"), []),
         "hidden": True,
         "problem": "",
         "seen": seen.as_json(),

@@ -380,7 +380,8 @@ def _name(row: ListRow) -> list[Any]:
         note = html.Div(row.note, className="quiet small runs-note") if row.note else None
         return [button, link if several else None, note]
     told = html.Div(row.problem, className="runs-why") if row.problem else None
-    return [dcc.Link(row.name, href=address("/run", run=row.run)), told]
+    tags = [html.Span(tag, className="pill tiny") for tag in row.tags]
+    return [dcc.Link(row.name, href=address("/run", run=row.run), title=row.run), *tags, told]
 
 
 def _progress(row: ListRow) -> list[Any]:

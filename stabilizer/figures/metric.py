@@ -245,6 +245,7 @@ def _y_axis(plan: Plan) -> dict[str, Any]:
         "exponentformat": "power",
         "autorangeoptions": {"include": list(around)} if around else {},
         "hoverformat": ".4g",
+        **({"tickformat": "~g"} if plan.log else {}),  # plotly draws powers of ten in a larger font
         **({"dtick": 1} if plan.log and 2 <= decades <= LABELLED else {}),
     }
 

@@ -100,6 +100,16 @@ class RunLine:
     """The step at which the detectors stopped before the end; None where they saw all rows."""
     note: str = ""
     """A remark shown beside the verdict."""
+    label: str = ""
+    """The name that viewers gave it."""
+    tags: tuple[str, ...] = ()
+    archived: bool = False
+    """Whether viewers put it away."""
+
+    @property
+    def name(self) -> str:
+        """The name to show."""
+        return self.label or self.id
 
     @property
     def left_s(self) -> float | None:

@@ -11,6 +11,7 @@ import pytest
 from page_client import CALM, RUN, Client
 from synthetic_run import many
 
+from dashboards.data.run_list import ListSettings, run_list
 from dashboards.data.run_registry import Runs
 from dashboards.data.viewer_file import NAME, Remarks, ViewerFile
 from dashboards.data.workspace import MAX_RUNS, Wanted, answer, columns_of, natural, rows
@@ -172,3 +173,58 @@ def test_a_view_is_saved_by_pages_of_this_server_alone(client: Client, runs_fold
     save = {"workspace-save.data": {"name": "mine", "query": "q=x"}}
     refused = client.call("workspace-views", "workspace-save.data", save)
     assert "Not saved" in refused["workspace-views"]["data"]["problem"] and not (runs_folder / NAME).exists()
+
+
+# --- remarks in the lists and on the page of a run --------------------------------------------------------------------
+
+
+def test_a_name_and_tags_are_shown_searched_and_an_archived_run_leaves_the_lists(runs_folder: Path) -> None:
+    runs = Runs([runs_folder])
+    assert runs.home.note(CALM, Remarks("the calm one", ("baseline",))) == ""
+    line = {line.id: line for line in runs.lines()}[CALM]
+    assert (line.name, line.tags) == ("the calm one", ("baseline",))
+
+    def listed(query: str) -> list[str]:
+        return [row.run for row in run_list(runs.lines(), ListSettings(find=query), 0.0).rows]
+
+    assert listed("calm one") == listed("tag=baseline") == [CALM] and listed("tag=other") == []
+    assert runs.notes.archive(runs_folder / CALM, True) == ""
+    assert listed("") == [RUN] and listed("archived=true") == [CALM] and set(listed("archived!=x")) == {RUN, CALM}
+    assert runs.remarks(runs_folder / CALM).name == "the calm one"
+
+
+def test_the_page_of_a_run_shows_what_changed_and_leads_to_its_setup(client: Client, runs_folder: Path) -> None:
+    Runs([runs_folder]).home.note(RUN, Remarks("my favourite", ("good",), "it *works*"))
+    shown = json.dumps(client.open("/run", f"?run={RUN}"))
+    assert "my favourite" in shown and "it *works*" in shown
+    assert "reward rose from" in shown and f"/setup?run={RUN}" in shown and "detectors had no data" in shown
+
+
+def remark(client: Client, run: str, **given: object) -> str:
+    """Press Save of the form, as a page of this server does."""
+    key, entry = next((key, entry) for key, entry in client.app.callback_map.items() if '"remark":"told"' in key)
+
+    def item(each: dict[str, str]) -> dict[str, object]:
+        if not each["id"].startswith("{"):
+            return {**each, "value": client.app.runs.token}
+        field = json.loads(each["id"])["remark"]
+        return {"id": {"remark": field, "run": run}, "property": each["property"], "value": given.get(field, 1)}
+
+    body = {
+        "output": key,
+        "outputs": {"id": {"remark": "told", "run": run}, "property": "children"},
+        "inputs": [item(each) for each in entry["inputs"]],
+        "state": [item(each) for each in entry["state"]],
+        "changedPropIds": [json.dumps({"remark": "save", "run": run}, separators=(",", ":")) + ".n_clicks"],
+    }
+    headers = {"Host": "127.0.0.1:8050", "Origin": "http://127.0.0.1:8050", "Sec-Fetch-Site": "same-origin"}
+    answer = client.http.post("/_dash-update-component", json=body, headers=headers)
+    return str(next(iter(answer.get_json()["response"].values()))["children"])
+
+
+def test_the_form_saves_beside_the_run(client: Client, runs_folder: Path) -> None:
+    client.open("/run", f"?run={RUN}")
+    said = remark(client, RUN, name="mine", tags="a, b,,a", note="text", archived=False)
+    assert said == f"Saved in {runs_folder / NAME}"
+    assert ViewerFile(runs_folder).remarks(RUN) == Remarks("mine", ("a", "b"), "text")
+    assert "no longer exists" in remark(client, "../nothing", name="x", tags="", note="", archived=False)
