@@ -108,6 +108,7 @@ class Learner:
         self._scorer = scorer
         self.parameters = [p for p in policy.model.parameters() if p.requires_grad]
         self._critic_parameters = list(critic.parameters()) if critic else []
+        self.all_parameters = [*self.parameters, *self._critic_parameters]
         groups = [{"params": self.parameters}, {"params": self._critic_parameters}]
         self.optimizer = build_optimizer(groups, betas=config.optim.betas, weight_decay=config.optim.weight_decay)
         self.moved = Moved(self.parameters)
@@ -158,7 +159,7 @@ class Learner:
 
     def _gradient(self, batch: Batch, knobs: Knobs, *, only_critic: bool) -> dict[str, float]:
         """Gradients of one minibatch, in as many passes as `micro_batch` requires, and its metrics."""
-        for parameter in (*self.parameters, *self._critic_parameters):  # like `zero_grad`, without its overhead
+        for parameter in self.all_parameters:  # like `zero_grad`, without its overhead
             parameter.grad = None
         per_token = denominator(batch.mask_BT, self._config.policy.average, knobs.max_completion)
         limits = self._config.optim.micro_batch, self._config.optim.micro_tokens
@@ -171,7 +172,7 @@ class Learner:
             loss.backward()
             total = total + loss.detach()
             seen.append((part_R, outputs.detached()))
-        self._ranks.add_gradients([*self.parameters, *self._critic_parameters])
+        self._ranks.add_gradients(self.all_parameters)
         if len(parts) > 1 or self._ranks.size > 1:  # metrics of a whole minibatch, from the numbers of its parts
             whole, total = self._whole(seen, total)
             with torch.no_grad():

@@ -105,7 +105,7 @@ class Trainer:
         """Held-out problems whose reward failed when the newest step was validated; 0 without a validation."""
         self.passed_over: list[str] = []
         """Checkpoints that the last `resume` could not load, each with the reason, newest first."""
-        ranks.agree([*self._weights.models.values()], "at the start")
+        ranks.agree(self._weights.parameters().values(), "at the start")
 
     def watched_by(self, on_phase: Callable[[str], object]) -> None:
         """Have phases reported: rollout, reward, update, sync, validation, save and other."""
@@ -167,7 +167,7 @@ class Trainer:
         scored = perf_counter()
         self._torn = True
         metrics = self._update(step, batch, knobs, skip=skip) | metrics
-        self.ranks.agree([*self._weights.models.values()], f"after step {step}")
+        self.ranks.agree(self.learner.all_parameters, f"after step {step}")
         self.on_phase("other")
         updated = perf_counter()
 

@@ -15,7 +15,7 @@ import io
 import os
 import re
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any, Protocol, TypeVar
 
@@ -72,6 +72,11 @@ class Ranks:
         """The part of `count` things that this rank does."""
         return slice(count * self.rank // self.size, count * (self.rank + 1) // self.size)
 
+    def place(self, count: int) -> tuple[int, int]:
+        """The number of things that lower ranks have, and that all ranks have, if this one has `count`."""
+        counts = self.gather(count)
+        return sum(counts[: self.rank]), sum(counts)
+
     def gather(self, value: T) -> list[T]:
         """The values of all ranks, in order, their tensors on this rank's device."""
         if self.size == 1:
@@ -127,13 +132,12 @@ class Ranks:
         for p, total in zip(bucket, flat.split([p.numel() for p in bucket]), strict=True):
             p.grad = total.view_as(p).to(p.dtype)
 
-    def agree(self, models: Sequence[nn.Module], when: str) -> None:
+    def agree(self, weights: Iterable[Tensor], when: str) -> None:
         """RankLost unless all ranks hold the same weights, to the last bit."""
         if self.size == 1:
             return
         with torch.no_grad():
-            sums = [_bits(p) for model in models for p in model.parameters()]
-            mine = torch.stack(sums).tolist()
+            mine = torch.stack([_bits(weight) for weight in weights]).tolist()
         theirs = self.gather(mine)
         if odd := [rank for rank, sums in enumerate(theirs) if sums != theirs[0]]:
             self._apart = f"rank {odd[0]} and rank 0 hold different weights {when}"
@@ -146,6 +150,11 @@ class Ranks:
     def begin(self, config: TrainConfig) -> None:
         """Agree on the configuration, before any model is loaded; ValueError if these ranks cannot train it."""
         if self.size == 1:
+            if (size := launched().size) > 1:
+                raise ValueError(
+                    f"WORLD_SIZE = {size}: only `stabilizer train` runs in several processes, started by torchrun;"
+                    " start one process for anything else, or unset WORLD_SIZE"
+                )
             return
         if self.leads:
             refuse(config, self)
@@ -264,7 +273,7 @@ def follow(ranks: Ranks, build: Callable[[TrainConfig], Any]) -> None:
 def launched() -> Ranks:
     """The place of this process, from the variables that `torchrun` sets; ValueError if some are missing."""
     size = _number("WORLD_SIZE", 1)
-    if size == 1:
+    if size < 2:
         return Ranks()
     needed = ("RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
     if missing := [name for name in needed if name not in os.environ]:
@@ -300,8 +309,6 @@ def refuse(config: TrainConfig, ranks: Ranks) -> None:
     engine, gpus = config.rollout.engine, torch.cuda.device_count()
     wrong = {
         f"rollout.engine = {engine!r}: with several processes it must be builtin": engine != "builtin",
-        "a search environment: with several processes no task may search; use one process": config.task == "search"
-        or bool(config.search.url or config.search.corpus),
         f"{ranks.on_this_machine} processes on a machine with {gpus} GPUs: start at most one for each GPU, or set"
         " device=cpu": config.device != "cpu" and 0 < gpus < ranks.on_this_machine,
     }

@@ -90,7 +90,9 @@ def held_out_accuracy(policy: Policy, task: Task) -> float:
     if environment is None:
         rollouts = engine.generate(prompts, greedy)
     else:
-        rollouts, _ = play(engine, prompts, environment, greedy, policy.tokenizer, max_turns=config.max_turns)
+        played = play(engine, prompts, environment, greedy, policy.tokenizer, max_turns=config.max_turns)
+        assert played is not None, "there are held-out problems"
+        rollouts = played[0]
     solved = [score.solved for score in task.score_all(problems, rollouts.texts)]
     return sum(solved) / len(solved)
 

@@ -13,8 +13,10 @@ from typing import Any
 
 import torch
 
+from stabilizer.cli import main
+from stabilizer.live.session import Session  # noqa: F401  (loaded once, for all processes)
 from stabilizer.training.loop import Trainer
-from stabilizer.training.ranks import Ranks, follow, joined
+from stabilizer.training.ranks import follow, joined
 from stabilizer.training.settings import TrainConfig
 
 LIMIT_S = 90
@@ -35,16 +37,7 @@ def run_ranks(
 
     `prepare` changes the trainer of each rank before that. A rank that is `lost` on purpose gives no answer.
     """
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.training.rank_processes"])
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    pipes = [context.Pipe(duplex=False) for _ in range(size)]
-    processes = [
-        context.Process(target=_process, args=(rank, size, port, lead, config, folder, prepare, pipes[rank][1]))
-        for rank in range(size)
-    ]
+    pipes, processes = _processes(size, _led_or_following, lead, config, folder, prepare)
     for process in processes:
         process.start()
     try:
@@ -59,35 +52,64 @@ def run_ranks(
     return [answers[0][0], *(weights for _, weights in answers)]
 
 
+def run_commands(size: int, argv: list[str]) -> list[int]:
+    """The exit code of `stabilizer` with these arguments, in each of several processes that `torchrun` would start."""
+    pipes, processes = _processes(size, _command, argv)
+    for process in processes:
+        process.start()
+    try:
+        return [pipe.recv() if pipe.poll(LIMIT_S) else -1 for pipe, _ in pipes]
+    finally:
+        for process in processes:
+            process.join(5)
+            process.kill()
+
+
+def _processes(size: int, work: Callable[..., Any], *args: Any) -> tuple[list[Any], list[Any]]:
+    """A pipe and a process for each rank, not yet started."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.training.rank_processes"])
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    pipes = [context.Pipe(duplex=False) for _ in range(size)]
+    ranks = [
+        context.Process(target=_process, args=(rank, size, port, pipes[rank][1], work, *args)) for rank in range(size)
+    ]
+    return pipes, ranks
+
+
 def weights(trainer: Trainer) -> torch.Tensor:
     """All weights of policy and critic as one vector, without memory of its own: it goes through a pipe as bytes."""
     models = trainer._weights.models.values()
     return torch.cat([p.detach().reshape(-1) for model in models for p in model.parameters()])
 
 
-def _process(
-    rank: int, size: int, port: int, lead: Lead, config: TrainConfig, folder: Path, prepare: Lead, pipe: Connection
-) -> None:
+def _process(rank: int, size: int, port: int, pipe: Connection, work: Callable[..., Any], *args: Any) -> None:
     torch.set_num_threads(1)
     place = {"RANK": rank, "WORLD_SIZE": size, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": size}
     os.environ |= {name: str(value) for name, value in place.items()}
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     try:
-        with joined() as ranks:
-            answer = _worked(ranks, lead, config, folder, prepare)
+        answer = work(*args)
     except BaseException:
         pipe.send(f"rank {rank}: {traceback.format_exc()}")
         raise
     pipe.send(answer)
 
 
-def _worked(ranks: Ranks, lead: Lead, config: TrainConfig, folder: Path, prepare: Lead) -> tuple[Any, Any]:
+def _command(argv: list[str]) -> int:
+    return main(argv)
+
+
+def _led_or_following(lead: Lead, config: TrainConfig, folder: Path, prepare: Lead) -> tuple[Any, Any]:
     built: list[Trainer] = []
+    with joined() as ranks:
 
-    def build(config: TrainConfig) -> Trainer:
-        built.append(Trainer(config, checkpoints=folder, ranks=ranks))
-        prepare(built[0])
-        return built[0]
+        def build(config: TrainConfig) -> Trainer:
+            built.append(Trainer(config, checkpoints=folder, ranks=ranks))
+            prepare(built[0])
+            return built[0]
 
-    result = lead(build(config)) if ranks.leads else follow(ranks, build)
-    return result, weights(built[0]).numpy()
+        result = lead(build(config)) if ranks.leads else follow(ranks, build)
+        return result, weights(built[0]).numpy()

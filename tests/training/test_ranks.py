@@ -6,13 +6,16 @@ import time
 
 import numpy as np
 import pytest
+import torch
 
+from stabilizer.cli import main
 from stabilizer.control.fork import paired
 from stabilizer.control.probe import probe
+from stabilizer.runs.reader import RunReader
 from stabilizer.training import loop
 from stabilizer.training.loop import Trainer
 from stabilizer.training.ranks import RankLost, Ranks, launched, refuse
-from tests.training.rank_processes import run_ranks, weights
+from tests.training.rank_processes import run_commands, run_ranks, weights
 
 CLOSE = 2e-6
 """Largest difference of a weight after 20 steps at a learning rate of 5e-5, which move weights by about 1e-3.
@@ -67,6 +70,18 @@ def test_two_ranks_train_every_kind_of_objective_like_one_process(name, small, t
 def test_more_ranks_than_prompts_train_like_one_process(small, trainer, tmp_path):
     overrides = "rollout.prompts=2", "optim.lr=2e-5"
     assert_equal(small(*overrides), tmp_path, trainer(*overrides), lead=five_steps, size=3)
+
+
+def episodes_of_five_steps(trainer):
+    kept = ("rollout/", "reward/", "tokens/", "accuracy/")
+    return [{name: m[name] for name in m if name.startswith(kept)} for m in five_steps(trainer)]
+
+
+def test_episodes_of_several_turns_do_not_depend_on_the_number_of_ranks(small, trainer, tmp_path):
+    # the built-in policy has learned this task: its gradients are mostly rounding, so it learns next to nothing here
+    overrides = "optim.lr=1e-9", "rollout.prompts=3", "rollout.group_size=3", "rollout.temperature=1.5"
+    config, alone = small(*overrides, task="search"), trainer(*overrides, task="search")
+    assert_equal(config, tmp_path, alone, lead=episodes_of_five_steps)
 
 
 def everything(trainer):
@@ -172,9 +187,62 @@ def test_a_rank_that_hangs_ends_the_run_after_the_time_out(small, tmp_path):
     assert "another process of the run hangs or is slow" in words
 
 
+RUN = (
+    "addition", "--steps", "6", "--seed", "1", "--set", "device=cpu", "--set", "rollout.prompts=4", "--set",
+    "optim.lr=5e-5", "--set", "validation.every=3", "--set", "validation.problems=16",
+)  # fmt: skip
+
+
+def recorded(runs):
+    """The metrics of the one run in a folder, without times; its state; and its findings."""
+    (path,) = runs.iterdir()
+    reader = RunReader(path)
+    view = reader.history.view()
+    series = {name: view.series(name) for name in view.names() if not name.startswith("time/")}
+    metrics = {name: list(zip(found.steps, found.values, strict=True)) for name, found in series.items()}
+    return metrics, reader.status["state"], [finding.id for finding in reader.findings]
+
+
+def test_the_command_writes_one_run_with_the_records_of_one_process(tmp_path, capsys):
+    assert main(["train", *RUN, "--runs", str(tmp_path / "one")]) == 0
+    assert run_commands(2, ["train", *RUN, "--runs", str(tmp_path / "two")]) == [0, 0]
+    (alone, *same), (shared, *also) = recorded(tmp_path / "one"), recorded(tmp_path / "two")
+    assert same == also and same[0] == "finished"
+    assert alone.keys() == shared.keys() and len(alone["reward/mean"]) == 6
+    for name, values in alone.items():
+        assert np.allclose(shared[name], values, rtol=2e-3, atol=2e-5), name
+
+
+def test_a_mistake_ends_all_ranks_with_the_words_of_one(tmp_path):
+    assert run_commands(2, ["train", *RUN, "--set", "optim.lr=-1", "--runs", str(tmp_path)]) == [2, 0]
+
+
+def test_processes_that_a_launcher_restarts_resume_their_run(tmp_path, monkeypatch, capsys):
+    store = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True)
+    there = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": store.port, "TORCHELASTIC_USE_AGENT_STORE": "True"}
+    for name, value in {**there, "TORCHELASTIC_RUN_ID": "x", "TORCHELASTIC_RESTART_COUNT": 0}.items():
+        monkeypatch.setenv(name, str(value))
+    words = ["train", *RUN, "--runs", str(tmp_path)]
+    with monkeypatch.context() as broken:
+        made = Trainer.train_step
+
+        def breaks_in_step_4(trainer):
+            if trainer.step == 3:
+                raise RuntimeError("out of memory")
+            return made(trainer)
+
+        broken.setattr(Trainer, "train_step", breaks_in_step_4)
+        assert main(words) == 2
+    assert recorded(tmp_path)[1] == "failed"
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+    assert main(words) == 0
+    metrics, state, _ = recorded(tmp_path)
+    assert state == "finished" and [step for step, _ in metrics["reward/mean"]] == [1, 2, 3, 4, 5, 6]
+    assert main(words) == 0, "nothing is left to train, which is no failure"
+
+
 REFUSED = {
     "rollout.engine = 'vllm': with several processes it must be builtin": ("rollout.engine=vllm",),
-    "with several processes no task may search": ("task=search",),
 }
 
 
@@ -190,6 +258,14 @@ def test_more_processes_than_gpus_are_refused(small, monkeypatch):
     with pytest.raises(ValueError, match="2 processes on a machine with 1 GPUs"):
         refuse(small("device=auto"), Ranks(0, 2, 0, on_this_machine=2))
     refuse(small("device=cpu"), Ranks(0, 2, 0, on_this_machine=2))
+
+
+def test_a_second_process_of_anything_else_is_refused(small, tmp_path, monkeypatch):
+    for name in ("RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE"):
+        monkeypatch.setenv(name, "2")
+    monkeypatch.setattr(loop, "starting_policy", None)
+    with pytest.raises(ValueError, match="WORLD_SIZE = 2: only `stabilizer train` runs in several processes"):
+        Trainer(small(), checkpoints=tmp_path)
 
 
 def test_a_world_size_without_the_rest_is_explained(monkeypatch):

@@ -157,14 +157,16 @@ class Collector:
 
     def _written(self, problems: list[Problem], sampling: Sampling) -> tuple[Rollouts, list[Outcome]] | None:
         """The policy's answers, with their outcomes in an environment; None without a problem."""
-        if not problems:
+        if not problems and self._environment is None:
             return None
         prompts = self._task.encode(problems, self._tokenizer)
         with self._arithmetic():
             if self._environment is None:
                 return self._engine.generate(prompts, sampling), []
             turns = self._config.search.max_turns
-            return play(self._engine, prompts, self._environment, sampling, self._tokenizer, max_turns=turns)
+            return play(
+                self._engine, prompts, self._environment, sampling, self._tokenizer, max_turns=turns, ranks=self._ranks
+            )
 
 
 def _with_signal(parts: list[Episodes], group_size: int) -> int:

@@ -17,6 +17,7 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from stabilizer.training.environments import Environment, Reply
+from stabilizer.training.ranks import ALONE, Ranks
 from stabilizer.training.rollout.engine import Engine, Sampling
 from stabilizer.training.rollout.rollouts import Rollouts, pad_left
 from stabilizer.training.tasks import random_bits
@@ -79,35 +80,39 @@ def play(
     tokenizer: PreTrainedTokenizerBase,
     *,
     max_turns: int,
-) -> tuple[Rollouts, list[Outcome]]:
-    """`sampling.group_size` episodes of each prompt, those of one prompt next to each other.
+    ranks: Ranks = ALONE,
+) -> tuple[Rollouts, list[Outcome]] | None:
+    """`sampling.group_size` episodes of each prompt, those of one prompt next to each other; None without a prompt.
 
     An episode ends at the model's end token, at a text in `environment.ends`, when the environment fails, after
     `max_turns` turns, when the policy has written `sampling.max_completion` tokens, and when the engine has no room for
     another token. In the last three cases it counts as truncated. Replies use the engine's room, but not the policy's
-    limit; a reply without room for a token after it is left out.
+    limit; a reply without room for a token after it is left out. A rank that has finished its episodes takes part in
+    the others' turns, so that random numbers do not depend on the number of ranks.
     """
     stops = _Stops((*environment.calls, *environment.ends), tokenizer)
     episodes = [_Episode(list(prompt)) for prompt in prompts for _ in range(sampling.group_size)]
     playing, device = episodes, torch.device("cpu")
     for turn in range(max_turns):
+        first, whole = ranks.place(len(playing) if turn else len(prompts))
+        if not whole:
+            break
+        if not playing:
+            continue
         room = max(sampling.max_completion - episode.written for episode in playing)
-        now = sampling._replace(
-            max_completion=room, seed=random_bits(sampling.seed, "turn", turn) >> 1, stop_ids=stops.ids
-        )
+        seed = random_bits(sampling.seed, "turn", turn) >> 1
+        now = sampling._replace(max_completion=room, seed=seed, stop_ids=stops.ids, first=first, whole=whole)
         if turn == 0:
             written = engine.generate(prompts, now)
             device = written.mask_BT.device
         else:
             written = engine.generate([e.prompt + e.ids for e in playing], now._replace(group_size=1))
         _add_turns(playing, written, sampling.max_completion, stops, environment.calls)
-        calling = [e for e in playing if e.calling and e.written < sampling.max_completion]
-        if not calling or turn + 1 == max_turns:
-            break
-        _add_replies(calling, environment.respond([e.texts[-1] for e in calling]), tokenizer, engine.max_length)
-        playing = [e for e in calling if not e.calling and not e.failed]
-        if not playing:
-            break
+        waiting = [e for e in playing if e.calling and e.written < sampling.max_completion]
+        last = turn + 1 == max_turns
+        playing = [] if last else _answered(waiting, environment, tokenizer, engine.max_length)
+    if not episodes:
+        return None
     rollouts = _assemble(episodes, prompts, sampling.group_size, tokenizer.pad_token_id, device)
     return rollouts, [episode.outcome() for episode in episodes]
 
@@ -157,6 +162,15 @@ def _add_turns(
         episode.turns += 1
         episode.calling = stopped and any(call in text for call in calls)
         episode.cut = truncated and not stopped
+
+
+def _answered(
+    waiting: list[_Episode], environment: Environment, tokenizer: PreTrainedTokenizerBase, max_length: int | None
+) -> list[_Episode]:
+    """Let the environment answer; returns the episodes that go on."""
+    if waiting:
+        _add_replies(waiting, environment.respond([e.texts[-1] for e in waiting]), tokenizer, max_length)
+    return [e for e in waiting if not e.calling and not e.failed]
 
 
 def _add_replies(
