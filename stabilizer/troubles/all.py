@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
-from stabilizer.troubles import cuda, deepspeed, environment, linux, nccl, others, ray, transformers, trl, verl, vllm
+from stabilizer.troubles import (
+    cuda,
+    deepspeed,
+    environment,
+    gym,
+    libraries,
+    linux,
+    nccl,
+    others,
+    pytorch,
+    ray,
+    transformers,
+    trl,
+    verl,
+    vllm,
+)  # fmt: skip
 from stabilizer.troubles.trouble import Trouble
 
 TROUBLES: tuple[Trouble, ...] = (
     *vllm.TROUBLES, *nccl.TROUBLES, *cuda.TROUBLES, *linux.TROUBLES, *ray.TROUBLES, *deepspeed.TROUBLES,
+    *gym.TROUBLES, *pytorch.TROUBLES, *libraries.TROUBLES,
     *transformers.TROUBLES, *trl.TROUBLES, *verl.TROUBLES, *others.TROUBLES, *environment.TROUBLES,
 )  # fmt: skip

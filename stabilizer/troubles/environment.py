@@ -43,7 +43,7 @@ TROUBLES = (
         cause="the called function of the installed release has no argument {key}: two packages of different releases meet here",
         fix=TOGETHER, source="huggingface/trl: installation", certainty="possible", kind="config-error",
         example='  File "/x/site-packages/trl/trainer/grpo_trainer.py", line 404, in f\n'
-        "TypeError: compute_loss() got an unexpected keyword argument 'num_items_in_batch'",
+        "TypeError: unwrap_model_for_generation() got an unexpected keyword argument 'is_peft_model'",
     ),
     Trouble(
         id="vllm/v1-engine-internals",

@@ -19,7 +19,7 @@ TROUBLES = (
         "server: look into its log. nvidia-smi at 100 % on all GPUs and no progress is a collective; at 0 % it is data, a "
         "reward function or the server. If the process is gone, `dmesg -T | grep -i kill` tells why",
         source="marin-community/marin#8870", severity="warn", certainty="possible", kind="infrastructure",
-        example="the log ends without an error, with the line: INFO 07-21 13:02:44 Waiting for workers$",
+        example="the log ends without an error, with the line: INFO 07-21 13:02:44 Waiting for workers",
     ),
     Trouble(
         id="linux/oom-kill",

@@ -245,4 +245,215 @@ TROUBLES = (
         source="openai/openai-python: errors", certainty="certain", kind="infrastructure",
         example="openai.RateLimitError: Error code: 429 - {'error': {'message': 'Rate limit reached'}}",
     ),
+    Trouble(
+        id="sglang/health-check",
+        shows=("Health check failed. Server couldn't get a response from detokenizer for last {s} seconds",),
+        cause="the server is busy rather than dead: a long prefill or a full queue sent nothing back for {s} s, and the health check "
+        "takes that for a failure",
+        fix="raise SGLANG_HEALTH_CHECK_TIMEOUT (and the trainer's own time-out for engines), make prefill chunks smaller "
+        "(--chunked-prefill-size), or send fewer long prompts at once; if token counts stand still in its log, it hangs",
+        source="sgl-project/sglang#22511", severity="warn", certainty="likely", kind="infrastructure",
+        example="[2026-05-17 11:02:43] Health check failed. Server couldn't get a response from detokenizer for last 20 seconds. tic "
+        "start time: 11:02:23.",
+    ),
+    Trouble(
+        id="sglang/flashinfer",
+        shows=("Please install flashinfer", "flashinfer is not available", "No module named 'flashinfer'", "No module named "
+               "'sgl_kernel'", "sgl_kernel...undefined symbol", "Could not load any common_ops library"),
+        cause="SGLang's kernels (flashinfer, sgl-kernel) are missing or built for another torch or CUDA",
+        fix="pip install -U 'sglang[all]' in the release that the trainer names, with its torch; else --attention-backend triton and "
+        "--sampling-backend pytorch",
+        source="sgl-project/sglang: installation", certainty="likely", kind="config-error",
+        example="ImportError: Could not load any common_ops library!",
+    ),
+    Trouble(
+        id="sglang/memory-saver",
+        shows=("torch_memory_saver", "TORCH_MEMORY_SAVER"), frames=("sglang", "memory_saver"),
+        cause="SGLang's memory saver, by which the engine gives its memory back during training, is missing or was not preloaded",
+        fix="pip install torch-memory-saver and start through the trainer (it sets LD_PRELOAD), or switch the release of memory off",
+        source="sgl-project/sglang: memory saver", certainty="possible", kind="config-error",
+        example='  File "/x/sglang/srt/torch_memory_saver_adapter.py", line 40, in create\n'
+        "RuntimeError: torch_memory_saver is not initialized",
+    ),
+    Trouble(
+        id="sglang/capture-memory",
+        shows=("Capture cuda graph failed", "Capture CUDA graph failed"),
+        cause="recording CUDA graphs failed, most often for lack of GPU memory beside weights and cache",
+        fix="lower --mem-fraction-static or --cuda-graph-max-bs (or --disable-cuda-graph), and keep the trainer off these GPUs while "
+        "the engine starts",
+        source="sgl-project/sglang: cuda_graph_runner.py", certainty="likely", kind="out-of-memory",
+        example="Exception: Capture cuda graph failed: CUDA out of memory.",
+    ),
+    Trouble(
+        id="sglang/update-weights",
+        shows=("Failed to update weights", "Failed to update parameter online", "update_weights_from_distributed...failed",
+               "Failed to initialize parameter update group"),
+        cause="the engine did not take the trainer's weights: group, names or shapes differ, or the engine was restarted",
+        fix="restart engine and trainer together, use the same model class and parallel sizes on both sides, and check that the "
+        "master address is reachable from the engine",
+        source="sgl-project/sglang: model_runner.py", certainty="possible", kind="infrastructure",
+        example="RuntimeError: Failed to update parameter online: shape mismatch",
+    ),
+    Trouble(
+        id="slime/routed-experts",
+        shows=("rollout_routed_experts is required in rollout_data when use_rollout_routing_replay is set",),
+        cause="routing replay needs the engine's chosen experts, and the engine did not return them",
+        fix="give --sglang-enable-return-routed-experts to a SGLang that has it, and send the requests to its /generate (a router in "
+        "between may drop the field); else leave --use-rollout-routing-replay out",
+        source="THUDM/slime#1909", certainty="certain", kind="config-error",
+        example="ValueError: rollout_routed_experts is required in rollout_data when use_rollout_routing_replay is set.",
+    ),
+    Trouble(
+        id="nemo-rl/reference-not-built",
+        shows=("object has no attribute 'reference_state_dict'", "object has no attribute 'reference_model_state_dict'",
+               "object has no attribute 'reference_policy'", "object has no attribute 'ref_model'"),
+        cause="the reference model was never built, because a KL of 0 or skip_reference_policy_logprobs_calculation leaves it out, "
+        "and this release still reads its weights",
+        fix="leave grpo.skip_reference_policy_logprobs_calculation false (a penalty of 0 is enough), or upgrade to a release where it "
+        "is mended; elsewhere: set beta (kl coefficient) above 0 from the start if the reference is wanted",
+        source="NVIDIA-NeMo/RL#1968", certainty="likely", kind="config-error",
+        example="AttributeError: 'MegatronPolicyWorker' object has no attribute 'reference_state_dict'",
+    ),
+    Trouble(
+        id="nemo-rl/submodule",
+        shows=("No module named 'megatron.bridge'", "No module named 'nemo_automodel'", "does not appear to be a Python project, as "
+               "neither `pyproject.toml` nor `setup.py` are present", "Distribution not found at: file://{path:w}"),
+        cause="a git submodule of the project is empty, so a package that it holds cannot be built",
+        fix="git submodule update --init --recursive, then start again with NRL_FORCE_REBUILD_VENVS=true (uv rebuilds the workers' "
+        "environments)",
+        source="NVIDIA-NeMo/RL: installation", certainty="likely", kind="config-error",
+        example="ModuleNotFoundError: No module named 'megatron.bridge'",
+    ),
+    Trouble(
+        id="skyrl/uv-ray",
+        shows=("uv_runtime_env_hook", "RAY_RUNTIME_ENV_HOOK", "You have 'uv run' in your command", "The working_dir...exceeds the "
+               "maximum size", "Package size ({size:t}) exceeds the maximum size of {most:t}. You can exclude"),
+        cause="Ray packs the working folder for its workers, and it is too large or the hook for uv is not set",
+        fix="start in a small folder, exclude data and checkpoints (runtime_env excludes, .gitignore), and export "
+        "RAY_RUNTIME_ENV_HOOK=ray._private.runtime_env.uv_runtime_env_hook.hook",
+        source="NovaSky-AI/SkyRL: installation", certainty="likely", kind="config-error",
+        example="RuntimeError: Package size (612.10MiB) exceeds the maximum size of 512.00MiB. You can exclude large files",
+    ),
+    Trouble(
+        id="ray/placement-bundle",
+        shows=("placement group bundle index {n} is invalid", "Cannot schedule {name:w} with the placement group",
+               "The following resource request cannot be scheduled right now"),
+        cause="Ray has not enough free GPUs or CPUs for what the trainer asks, so it waits for them",
+        fix="compare `ray status` with the sum of actor, reference, critic, reward and engine GPUs; colocate models, lower their "
+        "numbers, or end jobs that hold GPUs (ray stop --force). In containers give ray start --num-cpus",
+        source="OpenRLHF/OpenRLHF#728", severity="warn", certainty="likely", kind="config-error",
+        example="ValueError: placement group bundle index 6 is invalid. Valid placement group indexes: 0-4",
+    ),
+    Trouble(
+        id="ms-swift/device-map",
+        shows=("GRPO with vLLM is not compatible with `device_map`", "GRPO with vLLM is not compatible with device_map"),
+        cause="more GPUs are visible than processes were started, so ms-swift spreads one model over them with device_map",
+        fix="NPROC_PER_NODE equal to the number of GPUs in CUDA_VISIBLE_DEVICES, or make only one GPU visible",
+        source="modelscope/ms-swift#5592", certainty="certain", kind="config-error",
+        example="ValueError: GRPO with vLLM is not compatible with `device_map`. Please set NPROC_PER_NODE equal to num_processes.",
+    ),
+    Trouble(
+        id="ms-swift/remaining-arguments",
+        shows=("remaining_argv: {names:t}]", "unrecognized arguments: {names:t}$", "Some keys are not used by the "
+               "HfArgumentParser: {names:t}]"),
+        cause="these settings are unknown to the installed release or misspelt: {names}",
+        fix="check their spelling with `stabilizer preflight`, remove those of another release, or upgrade",
+        source="modelscope/ms-swift: command line parameters", certainty="certain", kind="config-error",
+        example="ValueError: remaining_argv: ['--vllm_max_lora_rnk', '8']",
+    ),
+    Trouble(
+        id="axolotl/validation",
+        shows=("{n} validation error for AxolotlInputConfig", "{n} validation errors for AxolotlInputConfig",
+               "{n} validation error for AxolotlConfigWCapabilities", "{n} validation errors for AxolotlConfigWCapabilities"),
+        cause="axolotl's schema rejects {n} of the settings; the lines that follow name each with the reason",
+        fix="mend the key in the line below the message: rl-settings of GRPO belong under trl:, and `axolotl config-schema` prints "
+        "what each key may be",
+        source="axolotl-ai-cloud/axolotl: configuration", certainty="likely", kind="config-error",
+        example="pydantic_core._pydantic_core.ValidationError: 1 validation error for AxolotlInputConfig",
+    ),
+    Trouble(
+        id="config/pydantic",
+        shows=("Extra inputs are not permitted", "Field required [type=missing", "Input should be a valid {kind:t} [type=",
+               "{n} validation error for {name:w}", "{n} validation errors for {name:w}"),
+        cause="a setting is unknown, missing or of the wrong type in this release's schema; the message names it",
+        fix="rename or remove the key that it names (keys move between releases), give the missing one, and write numbers and lists "
+        "as such; `stabilizer preflight` compares them with the trainer's keys",
+        source="pydantic: validation errors", certainty="possible", kind="config-error",
+        example="pydantic_core._pydantic_core.ValidationError: 2 validation errors for OrchestratorConfig",
+    ),
+    Trouble(
+        id="prime-rl/token-prefix",
+        shows=("token_prefix_with_turn[: len(token_prefix)] == token_prefix", "Tokenization mismatch between prefix",
+               "prefix is not a prefix of the", "Inconsistent training and inference tokenization detected"),
+        cause="in several turns the chat template writes earlier turns otherwise than they were generated (thinking removed, spaces), so "
+        "the tokens of a turn are no prefix of the next",
+        fix="use a template that keeps earlier turns as they are (preserve thinking), token-in token-out in the engine, or train each "
+        "turn as a sample of its own",
+        source="PrimeIntellect-ai/prime-rl#1334", certainty="likely", kind="config-error",
+        example="    assert token_prefix_with_turn[: len(token_prefix)] == token_prefix, (",
+    ),
+    Trouble(
+        id="verl/inconsistent-tokenisation",
+        shows=("Inconsistent training and inference tokenization detected. This may lead to unexpected behavior",),
+        cause="the text of several turns is tokenised otherwise as a whole than turn by turn",
+        fix="actor_rollout_ref.rollout.multi_turn.tokenization_sanity_check_mode=ignore_strippable if only blanks differ; else use a "
+        "template that keeps thinking and tool calls of earlier turns",
+        source="verl-project/verl: multi-turn rollout", severity="warn", certainty="certain", kind="config-error",
+        example="Inconsistent training and inference tokenization detected. This may lead to unexpected behavior during training.",
+    ),
+    Trouble(
+        id="axolotl/bos-in-answers",
+        shows=("CHOSEN RESPONSE: <|begin_of_text|>", "REJECTED RESPONSE: <|begin_of_text|>", "CHOSEN RESPONSE: <s>",
+               "CHOSEN RESPONSE: <bos>"),
+        cause="the start token (BOS) stands before the chosen and rejected answers too, so it appears in the middle of each sequence",
+        fix="upgrade axolotl, or strip the token from chosen and rejected in the prompt strategy (add_special_tokens=False for answers)",
+        source="axolotl-ai-cloud/axolotl#1616", severity="warn", certainty="certain", kind="config-error",
+        example="[INFO] [axolotl.check_rl_example_labels:92] CHOSEN RESPONSE: <|begin_of_text|>(128000) The(791) Elbe(98182)",
+    ),
+    Trouble(
+        id="trl/two-start-tokens",
+        shows=("has two BOS tokens", "Found double BOS", "Found a BOS token in the text",
+               "the tokenizer adds a BOS token and the prompt already"),
+        cause="a prompt begins with two start tokens: the chat template writes one, and the tokenizer adds another",
+        fix="tokenise templated text with add_special_tokens=False, or remove bos_token from the template",
+        source="unslothai/unsloth: chat templates", severity="warn", certainty="likely",
+        example="Unsloth: Found double BOS tokens - we shall remove one automatically.",
+    ),
+    Trouble(
+        id="llama-factory/cutoff",
+        shows=("Dropped invalid example", "Dropped lengthy example with length {n} > {most}", "Cannot find valid samples"),
+        cause="examples are dropped because they do not fit cutoff_len or the expected columns",
+        fix="raise cutoff_len, or check the columns in dataset_info.json (ranking: true with chosen and rejected for DPO and reward "
+        "models)",
+        source="hiyouga/LLaMA-Factory: data/README.md", severity="warn", certainty="likely", kind="config-error",
+        example="RuntimeError: Cannot find valid samples, check `data/README.md` for the data format.",
+    ),
+    Trouble(
+        id="peft/adapter-missing",
+        shows=("Can't find 'adapter_config.json' at '{where:w}'",),
+        cause="{where} holds no adapter: it is a full or merged model, or a folder above the adapter's",
+        fix="give the folder with adapter_config.json; a merged model is loaded as a model and not as an adapter",
+        source="huggingface/peft: loading", certainty="certain", kind="config-error",
+        example="ValueError: Can't find 'adapter_config.json' at 'out/checkpoint-100'",
+    ),
+    Trouble(
+        id="deepspeed/zero-grad-sync",
+        shows=("has no attribute 'ds_grads_remaining'", "'DeepSpeedZeRoOffload' object has no attribute '{name:w}'"),
+        cause="hooks of ZeRO-3 are run on a module whose sharding was removed and added again around generation (or a gathered model "
+        "used twice)",
+        fix="upgrade deepspeed and trl together; ds3_gather_for_generation=False avoids the removal, or ZeRO-2",
+        source="microsoft/DeepSpeed: parameter_offload.py", certainty="likely",
+        example="AttributeError: 'Embedding' object has no attribute 'ds_grads_remaining'",
+    ),
+    Trouble(
+        id="deepspeed/optimizer-and-scheduler",
+        shows=("You cannot specify an optimizer in the config file when", "Found `optimizer` configured in the DeepSpeed config, but no "
+               "`scheduler`", "Please correct the following DeepSpeed config values that mismatch TrainingArguments values",
+               "ZeroRuntimeException: You are using ZeRO-Offload with a client provided optimizer"),
+        cause="the DeepSpeed file and the training arguments say different things about batch, optimizer or schedule",
+        fix='write "auto" for these values in the DeepSpeed file (train_micro_batch_size_per_gpu, gradient_accumulation_steps, lr), or '
+        "remove its optimizer and scheduler blocks",
+        source="huggingface/transformers: DeepSpeed", certainty="certain", kind="config-error",
+        example="ValueError: Please correct the following DeepSpeed config values that mismatch TrainingArguments values:",
+    ),
 )  # fmt: skip

@@ -7,11 +7,13 @@ from stabilizer.troubles.trouble import Trouble
 TROUBLES = (
     Trouble(
         id="ray/node-memory",
-        shows=("due to the node running low on memory", "Memory on the node (IP: {ip:w}...) was"),
-        cause="Ray's memory monitor killed a worker because the machine's main memory was nearly full",
-        fix="give the machine more memory or use less: param_offload and optimizer_offload off, fewer reward workers, a lower "
-        "vLLM swap_space, free_cache_engine on. RAY_memory_usage_threshold=0.98 moves the limit, "
-        "RAY_memory_monitor_refresh_ms=0 switches the monitor off",
+        shows=("due to the node running low on memory", "Memory on the node (IP: {ip:w}...) was",
+               "Workers (tasks / actors) killed due to memory pressure (OOM)"),
+        cause="the node's main memory (RAM of the host, not the GPU's) was nearly full and Ray killed a worker: weights and "
+        "optimizer offloaded to the CPU, sleeping engines and reward workers fill it, or something leaks step by step",
+        fix="switch CPU offload off (param_offload, optimizer_offload, offload_params), fewer data and reward workers, a lower vLLM "
+        "swap_space and sleep level, or give the node more RAM; if it grows with each step, update vLLM, and save and restart "
+        "until then. RAY_memory_usage_threshold=0.98 moves the limit",
         source="ray-project/ray: out of memory prevention", certainty="certain", kind="out-of-memory",
         example="ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.",
     ),

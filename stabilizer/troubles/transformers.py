@@ -197,7 +197,7 @@ TROUBLES = (
         fix="look {key} up for the installed release; upgrade if it is newer, or leave it out. `stabilizer preflight` names the "
         "release that has it for the trainers it knows",
         source="huggingface/trl: release notes", kind="config-error",
-        example="TypeError: TrainingArguments.__init__() got an unexpected keyword argument 'evaluation_strategy'",
+        example="TypeError: TrainingArguments.__init__() got an unexpected keyword argument 'use_ipex_bf32'",
     ),
     Trouble(
         id="transformers/some-weights-new",

@@ -173,7 +173,7 @@ TROUBLES = (
         fix="run `stabilizer preflight SCRIPT --version $(pip show trl)`, which names the release of each key; `tokenizer` became "
         "`processing_class`, `max_prompt_length` and others were removed, or pip install -U trl",
         source="huggingface/trl: release notes", certainty="likely", kind="config-error",
-        example="TypeError: GRPOTrainer.__init__() got an unexpected keyword argument 'tokenizer'",
+        example="TypeError: GRPOConfig.__init__() got an unexpected keyword argument 'max_prompt_length'",
     ),
     Trouble(
         id="unsloth/import-first",
@@ -208,5 +208,127 @@ TROUBLES = (
         fix="set report_to: none in the recipe, or your own wandb_entity and wandb_project",
         source="huggingface/open-r1", certainty="possible", severity="info",
         example='  File "/x/open_r1/utils/wandb_logging.py", line 9, in init\nKeyError: wandb_entity',
+    ),
+    Trouble(
+        id="trl/ratio-over-threshold",
+        shows=("The average ratio of batch ({ratio}) exceeds threshold {limit}. Skipping batch",),
+        cause="the new policy has moved too far from the one that wrote the answers: the average ratio of a minibatch is {ratio}, "
+        "above {limit}, and it is skipped",
+        fix="lower the learning rate, fewer ppo_epochs, larger batches; sample plainly (top_k 0, top_p 1, no min_length tricks), "
+        "so that what is sampled is what is scored",
+        source="huggingface/trl#1857", severity="warn", certainty="likely",
+        example="UserWarning: The average ratio of batch (14.81) exceeds threshold 10.00. Skipping batch.",
+    ),
+    Trouble(
+        id="trl/negative-kl",
+        shows=("KL divergence is starting to become negative: -{kl}",),
+        cause="the KL estimate is -{kl}, below 0: text is sampled with other settings (top_k, top_p, min_length, padding, an "
+        "adapter) than it is scored with, or training diverges",
+        fix="generate plainly (top_k 0, top_p 1.0, do_sample True, no min_length, eos_token_id -1 only if lengths are fixed), pad on "
+        "the left, then lower the learning rate",
+        source="huggingface/trl#1857", severity="warn", certainty="likely",
+        example="UserWarning: KL divergence is starting to become negative: -3.18 - this might be a precursor for failed training.",
+    ),
+    Trouble(
+        id="trl/compute-loss-items",
+        shows=("compute_loss() got an unexpected keyword argument 'num_items_in_batch'",
+               "compute_loss() got an unexpected keyword argument 'return_outputs'",
+               "_get_train_sampler() takes 1 positional argument but 2 were given", "training_step() takes 3 positional arguments "
+               "but 4 were given", "log() takes 2 positional arguments but 3 were given", "log() takes from 2 to 3 positional "
+               "arguments but 4 were given", "_prepare_inputs() missing", "evaluation_loop() got an unexpected keyword"),
+        cause="transformers is newer than this trainer: its Trainer passes an argument that the trainer's method does not take",
+        fix="upgrade the trainer (pip install -U trl; unsloth and unsloth_zoo together, and delete unsloth_compiled_cache), or "
+        "install the transformers that it names; in a method of your own accept **kwargs (num_items_in_batch=None)",
+        source="huggingface/trl: release notes", certainty="certain", kind="config-error",
+        example="TypeError: compute_loss() got an unexpected keyword argument 'num_items_in_batch'",
+    ),
+    Trouble(
+        id="trl/ppo-interface",
+        shows=("PPOTrainer.__init__() got an unexpected keyword argument '{key:w}'",
+               "PPOConfig.__init__() got an unexpected keyword argument '{key:w}'",
+               "PPOTrainer.__init__() missing {n} required positional argument", "'PPOTrainer' object has no attribute 'generate'",
+               "'PPOTrainer' object has no attribute 'step'", "module 'trl' has no attribute 'PPOTrainer'",
+               "cannot import name 'AutoModelForCausalLMWithValueHead' from 'trl'", "cannot import name 'PPOTrainer' from 'trl'"),
+        cause="the script was written for TRL's old PPOTrainer (up to 0.11, with generate() and step()); 0.12 replaced it, and "
+        "later releases moved it to trl.experimental.ppo",
+        fix="pip install 'trl==0.11.4' 'transformers<4.47' for the old script; or rewrite it: PPOTrainer(args=PPOConfig(...), "
+        "processing_class=..., model=..., ref_model=..., reward_model=..., value_model=..., train_dataset=...)",
+        source="huggingface/trl: migration of PPO", certainty="certain", kind="config-error",
+        example="TypeError: PPOTrainer.__init__() got an unexpected keyword argument 'config'",
+    ),
+    Trouble(
+        id="trl/sft-interface",
+        shows=("SFTTrainer.__init__() got an unexpected keyword argument '{key:w}'",
+               "DPOTrainer.__init__() got an unexpected keyword argument '{key:w}'",
+               "SFTConfig.__init__() got an unexpected keyword argument '{key:w}'",
+               "DPOConfig.__init__() got an unexpected keyword argument '{key:w}'",
+               "RewardTrainer.__init__() got an unexpected keyword argument '{key:w}'"),
+        cause="TRL moved {key} between releases: from the trainer into its config, under a new name, or out",
+        fix="put it into SFTConfig/DPOConfig (max_seq_length became max_length, tokenizer became processing_class, dataset_text_"
+        "field, packing, beta and max_prompt_length live in the config), or install the TRL of the script",
+        source="huggingface/trl: release notes", certainty="certain", kind="config-error",
+        example="TypeError: SFTTrainer.__init__() got an unexpected keyword argument 'max_seq_length'",
+    ),
+    Trouble(
+        id="transformers/renamed-argument",
+        shows=("Trainer.__init__() got an unexpected keyword argument 'tokenizer'",
+               "TrainingArguments.__init__() got an unexpected keyword argument 'evaluation_strategy'",
+               "__init__() got an unexpected keyword argument 'evaluation_strategy'",
+               "__init__() got an unexpected keyword argument 'tokenizer'"),
+        cause="transformers renamed it: tokenizer became processing_class (5.0), evaluation_strategy became eval_strategy (4.46)",
+        fix="rename it in the script (processing_class=, eval_strategy=), or install the transformers of the script",
+        source="huggingface/transformers: migration guide", certainty="certain", kind="config-error",
+        example="TypeError: Seq2SeqTrainer.__init__() got an unexpected keyword argument 'tokenizer'",
+    ),
+    Trouble(
+        id="trl/model-kwargs-not-used",
+        shows=("The following `model_kwargs` are not used by the model: {names:t}] (note",),
+        cause="columns of the data set reach generate(): {names}",
+        fix="keep them for the reward functions alone: a newer trainer does so, or remove them before generation "
+        "(remove_unused_columns, the collator); typos in generation settings look the same",
+        source="modelscope/ms-swift#5157", certainty="certain", kind="config-error",
+        example="ValueError: The following `model_kwargs` are not used by the model: ['nums', 'target'] (note: typos in the "
+        "generate arguments will also show up in this list)",
+    ),
+    Trouble(
+        id="trl/eval-generations",
+        shows=("The global eval batch size ({a} x {b}) must be evenly divisible by the number of generations per prompt ({n})",),
+        cause="{a} x {b} evaluation answers cannot be cut into groups of {n}",
+        fix="set per_device_eval_batch_size so that processes x per_device_eval_batch_size is a multiple of {n}, or "
+        "eval_strategy='no'",
+        source="huggingface/trl: trainer/grpo_trainer.py", certainty="certain", kind="config-error",
+        example="ValueError: The global eval batch size (1 x 2) must be evenly divisible by the number of generations per prompt (8).",
+    ),
+    Trouble(
+        id="trl/vllm-device",
+        shows=("The requested device cuda:{n} is also being used for training", "The requested device {device:w} is also used for "
+               "training", "vllm_device`...is also"),
+        cause="vLLM's GPU is one of those that train: in TRL before 0.16 it wants one of its own",
+        fix="start one process fewer than there are GPUs (accelerate launch --num_processes GPUs-1), or upgrade TRL and use "
+        "vllm_mode='colocate' or a server",
+        source="huggingface/trl: 0.15, vllm_device", severity="warn", certainty="certain", kind="config-error",
+        example="UserWarning: The requested device cuda:7 is also being used for training. For higher throughput and to avoid "
+        "out-of-memory errors",
+    ),
+    Trouble(
+        id="trl/vllm-device-missing",
+        shows=("The requested device for vllm (cuda:{n}) is not available", "The requested device for vLLM (cuda:{n}) is not "
+               "available"),
+        cause="TRL keeps one GPU for vLLM, and every GPU has a training process: there is no cuda:{n}",
+        fix="accelerate launch --num_processes {n} is one too many: leave one GPU to vLLM; with a single GPU upgrade TRL and use "
+        "vllm_mode='colocate', or use_vllm=False",
+        source="huggingface/trl: 0.15, vllm_device", certainty="certain", kind="config-error",
+        example="ValueError: The requested device for vllm (cuda:8) is not available. You are likely using vLLM without restricting "
+        "the number of GPUs for training.",
+    ),
+    Trouble(
+        id="unsloth/patch-first",
+        shows=("'{name:w}' object has no attribute '{attribute:w}'",), frames=("unsloth_compiled_cache", "unsloth_zoo", "unsloth/"),
+        cause="Unsloth's patches and the installed TRL, transformers or vLLM are of different months: {name} has no {attribute}",
+        fix="pip install -U --force-reinstall --no-deps unsloth unsloth_zoo, delete unsloth_compiled_cache, restart the notebook; "
+        "if it is new, install the trl and transformers of unsloth's pyproject",
+        source="unslothai/unsloth: updating", certainty="likely", kind="config-error",
+        example='  File "/content/unsloth_compiled_cache/UnslothGRPOTrainer.py", line 1024, in f\n'
+        "AttributeError: 'Qwen2ForCausalLM' object has no attribute '_unwrapped_old_generate'",
     ),
 )  # fmt: skip

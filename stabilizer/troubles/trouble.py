@@ -27,8 +27,8 @@ CERTAINTY = {"certain": 0.95, "likely": 0.8, "possible": 0.5}
 class Trouble:
     """One entry of the catalogue.
 
-    `shows` are templates of single lines. `{n}` is a number, `{n:w}` a word, `{n:t}` a text, `...` anything; the rest is
-    literal. `cause` and `fix` may name these fields, and those that `work` computes.
+    `shows` are templates of single lines. `{n}` is a number, `{n:w}` a word, `{n:t}` a text, `...` anything, `$` at the
+    end the end of the line; the rest is literal. `cause` and `fix` may name these fields, and those that `work` computes.
     """
 
     id: str
@@ -93,4 +93,5 @@ def _pattern(template: str) -> str:
         name, form, skipped = match.groups()
         parts.append(_SKIPPED if skipped else f"(?P<{name}>{_FORMS[form]})")
         end = match.end()
-    return "".join([*parts, re.escape(template[end:])])
+    rest, last = template[end:], template.endswith("$")
+    return "".join([*parts, re.escape(rest[:-1]) + r"\s*$" if last else re.escape(rest)])

@@ -198,4 +198,70 @@ TROUBLES = (
         example="requests.exceptions.ConnectionError: HTTPConnectionPool(host='127.0.0.1', port=8000): Max retries exceeded "
         "with url: /retrieve (Caused by NewConnectionError",
     ),
+    Trouble(
+        id="verl/normalised-mini-batch",
+        shows=("normalized ppo_mini_batch_size {mini} should be divisible by ppo_micro_batch_size_per_gpu {micro}",
+               "normalized ppo_mini_batch_size {mini} should be larger than ppo_micro_batch_size_per_gpu {micro}"),
+        cause="after division over the GPUs and times rollout.n the mini-batch is {mini} answers a GPU, no multiple of "
+        "ppo_micro_batch_size_per_gpu {micro}",
+        fix="set ppo_micro_batch_size_per_gpu to a divisor of {mini}, or use_dynamic_bsz=True with ppo_max_token_len_per_gpu",
+        source="verl-project/verl: fsdp_workers.py", certainty="certain", kind="config-error",
+        example="AssertionError: normalized ppo_mini_batch_size 6 should be divisible by ppo_micro_batch_size_per_gpu 4",
+    ),
+    Trouble(
+        id="verl/normalised-to-zero",
+        shows=("ppo_mini_batch_size {mini} should be larger than 0 after normalization",),
+        cause="ppo_mini_batch_size x rollout.n is smaller than the number of data-parallel GPUs: {mini} after division",
+        fix="raise actor_rollout_ref.actor.ppo_mini_batch_size (it counts prompts), or use fewer GPUs",
+        source="verl-project/verl: fsdp_workers.py", certainty="certain", kind="config-error",
+        example="AssertionError: ppo_mini_batch_size 0 should be larger than 0 after normalization",
+    ),
+    Trouble(
+        id="verl/interpolation",
+        shows=("Interpolation key '{key:w}' not found", "InterpolationKeyError", "InterpolationResolutionError",
+               "Could not load 'verl.{name:w}'", "Could not find '{name:w}'$"),
+        cause="the configuration refers to a key or a group that is not there: overrides and veRL are of different releases, or a "
+        "line of the YAML was removed",
+        fix="take the example script of the installed release (git checkout v0.x), or add the key it names; `stabilizer preflight` "
+        "lists keys that moved",
+        source="verl-project/verl: configuration", certainty="likely", kind="config-error",
+        example="omegaconf.errors.InterpolationKeyError: Interpolation key 'data.prompt_len' not found",
+    ),
+    Trouble(
+        id="verl/rollout-mode",
+        shows=("Rollout {name:w} with mode {mode:w} not found", "mode=sync is not supported", "rollout mode {mode:w} is not supported"),
+        cause="this release of veRL has no rollout of that engine and mode (sync was removed, hf has no async)",
+        fix="actor_rollout_ref.rollout.name=vllm (or sglang) and mode=async; or the veRL release of your script",
+        source="verl-project/verl: rollout configuration", certainty="certain", kind="config-error",
+        example="AssertionError: Rollout hf with mode sync not found",
+    ),
+    Trouble(
+        id="verl/kl-in-both",
+        shows=("NOTICE: You have both enabled in-reward kl and kl loss",),
+        cause="the KL is charged twice: algorithm.use_kl_in_reward and actor.use_kl_loss are both on",
+        fix="keep one: use_kl_loss for GRPO, use_kl_in_reward for PPO",
+        source="verl-project/verl: ray_trainer.py", severity="warn", certainty="certain", kind="config-error",
+        example="NOTICE: You have both enabled in-reward kl and kl loss.",
+    ),
+    Trouble(
+        id="verl/reward-dict-lengths",
+        shows=("all keys should have the same length", "IndexError: index {a} is out of bounds for dimension 0 with size {b}"),
+        frames=("reward", "naive", "dapo", "protocol", "process_validation_metrics"),
+        cause="the reward function returns extra information for some answers and not for others, so the columns differ in length",
+        fix="return the same keys for every answer ({{'score': ..., 'acc': ...}}), with a neutral value where one does not apply",
+        source="verl-project/verl: reward_manager", certainty="likely",
+        example='  File "/x/verl/workers/reward_manager/dapo.py", line 120, in __call__\n'
+        "AssertionError: all keys should have the same length",
+    ),
+    Trouble(
+        id="verl/flash-attn-import",
+        shows=("No module named 'flash_attn.bert_padding'", "cannot import name 'index_first_axis' from 'flash_attn",
+               "No module named 'flash_attn_2_cuda'", "NameError: name 'flash_attn_varlen_func' is not defined",
+               "No module named 'flash_attn'"),
+        cause="the trainer packs sequences with flash-attention, which is not installed or not built for this torch",
+        fix="pip install flash-attn --no-build-isolation (the wheel for your torch, CUDA and ABI), or switch packing off: "
+        "use_remove_padding=False and attn_implementation=sdpa",
+        source="verl-project/verl: installation", certainty="likely", kind="config-error",
+        example="ModuleNotFoundError: No module named 'flash_attn.bert_padding'",
+    ),
 )  # fmt: skip

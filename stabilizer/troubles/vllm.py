@@ -125,7 +125,8 @@ TROUBLES = (
         id="vllm/engine-core-dead",
         shows=(
             "EngineDeadError", "Engine core initialization failed. See root cause above",
-            "Engine process failed to start", "AsyncEngineDeadError",
+            "Engine process failed to start", "AsyncEngineDeadError", "Background loop has errored already",
+            "Engine loop has died", "Engine loop is not running",
             "EngineCore encountered an issue. See stack trace (above) for the root cause",
         ),
         cause="vLLM's engine process ended; this line only reports it",
@@ -257,5 +258,64 @@ TROUBLES = (
         source="huggingface/trl#3706", certainty="certain", kind="config-error",
         example="gpu7:7745:7745 [0] init.cc:422 NCCL WARN Duplicate GPU detected : rank 0 and rank 2 both on CUDA device "
         "1a000",
+    ),
+    Trouble(
+        id="vllm/max-tokens-negative",
+        shows=("max_tokens must be at least 1, got -{short}", "max_tokens must be at least 1, got {short}"),
+        cause="the prompt is as long as the engine's context or longer, so no room is left for an answer (short of {short} tokens)",
+        fix="raise max_model_len (vllm_max_model_len) to prompt plus answer, drop or cut long prompts (max_length, "
+        "truncation_strategy delete, filter_overlong_prompts), or fewer image pixels",
+        source="modelscope/ms-swift#8223", certainty="certain", kind="config-error",
+        example="ValueError: max_tokens must be at least 1, got -239.",
+    ),
+    Trouble(
+        id="vllm/request-too-long",
+        shows=("maximum context length is {length} tokens. However, you requested {want} tokens ({prompt} in the messages, {answer} in "
+               "the completion)", "'max_tokens' or 'max_completion_tokens' is too large: {answer}. This model's maximum context "
+               "length is {length} tokens and your request has {prompt} input tokens"),
+        cause="prompt ({prompt} tokens) and answer ({answer}) together exceed the engine's context of {length}",
+        fix="set max_tokens to at most {length} minus the longest prompt, or raise max_model_len; in several turns the prompt grows, "
+        "so leave max_tokens out or limit the turns",
+        source="PrimeIntellect-ai/prime-rl#863", certainty="certain", kind="config-error",
+        example="openai.BadRequestError: Error code: 400 - {'message': \"This model's maximum context length is 4096 tokens. However, "
+        "you requested 4344 tokens (3320 in the messages, 1024 in the completion).\"}",
+    ),
+    Trouble(
+        id="vllm/old-device-argument",
+        shows=("LLM.__init__() got an unexpected keyword argument '{key:w}'", "EngineArgs.__init__() got an unexpected keyword argument "
+               "'{key:w}'", "AsyncEngineArgs.__init__() got an unexpected keyword argument '{key:w}'",
+               "SamplingParams.__init__() got an unexpected keyword argument '{key:w}'",
+               "Unexpected keyword argument '{key:w}'...vllm", "SamplingParams...has no attribute 'guided_decoding'"),
+        cause="the installed vLLM does not take {key}: it was removed or added in another release than the trainer was written for",
+        fix="install the vLLM that the trainer supports (TRL: pip install 'trl[vllm]'; veRL: its requirements), or upgrade the "
+        "trainer; `pip show vllm trl` tells what is there",
+        source="vllm-project/vllm: releases", certainty="certain", kind="config-error",
+        example="TypeError: LLM.__init__() got an unexpected keyword argument 'device'",
+    ),
+    Trouble(
+        id="vllm/sleep-not-enabled",
+        shows=("Sleep mode is not enabled", "Sleep mode can only be used for one instance per process"),
+        cause="the trainer puts the engine to sleep, and the engine was built without it, or there are two in one process",
+        fix="enable_sleep_mode=True (vllm_enable_sleep_mode in TRL), one engine a process; or free_cache_engine=False in veRL",
+        source="vllm-project/vllm: sleep mode", certainty="certain", kind="config-error",
+        example="AssertionError: Sleep mode can only be used for one instance per process.",
+    ),
+    Trouble(
+        id="vllm/multimodal-limit",
+        shows=("At most {n} image(s) may be provided in one request", "You set image={n} (or defaulted to 1)"),
+        cause="a prompt holds more images than the engine was built for",
+        fix="limit_mm_per_prompt={{'image': n}} with the largest number of images in your data",
+        source="vllm-project/vllm: multimodal inputs", certainty="certain", kind="config-error",
+        example="ValueError: At most 1 image(s) may be provided in one request.",
+    ),
+    Trouble(
+        id="vllm/rpc-timeout",
+        shows=("RPC call to {name:w} timed out", "No available shared memory broadcast block found in {s} second", "Timed out waiting "
+               "for engine core processes to start", "execute_model timed out"),
+        cause="a worker of vLLM does not answer: it still compiles or loads, or it waits in a collective that another one never entered",
+        fix="wait for the first compilation, or enforce_eager=True to rule it out; look at every worker with py-spy dump. With tensor "
+        "parallel colocation all ranks must send the same number of requests",
+        source="vllm-project/vllm: troubleshooting", severity="warn", certainty="possible", kind="infrastructure",
+        example="INFO shm_broadcast.py:466] No available shared memory broadcast block found in 60 second.",
     ),
 )  # fmt: skip
