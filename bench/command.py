@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-BENCHES = ("cost", "read", "train", "detect", "rescue", "dashboard", "field", "gpu", "cases")
+BENCHES = ("cost", "read", "train", "detect", "rescue", "dashboard", "field", "gpu", "cases", "hangs")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "detect: false alarms and recall of the detectors, beside other methods; "
         "rescue: what the remedies save and harm, beside simpler ways of acting; dashboard: what a viewer waits for; "
         "field: answers to texts from public issue trackers; gpu: a model of 0.5B on a CUDA device, beside TRL's; "
-        "cases: the case studies, trained anew",
+        "cases: the case studies, trained anew; hangs: recall and false alarms of the watchdog in real processes",
     )
     parser.add_argument("name", nargs="?", help="cases: one case, e.g. case-search-r1 (default: all)")
     parser.add_argument("--quick", action="store_true", help="smaller sizes")
@@ -86,6 +86,8 @@ def run(args: argparse.Namespace) -> int:
     _check_half(args, ("develop", "report"))
     if args.which == "gpu":
         return _gpu(args, module)
+    if args.which == "hangs":
+        return _hangs(args)
     if args.which == "train":
         return _train(args, module)
     if args.which == "detect":
@@ -101,6 +103,21 @@ def run(args: argparse.Namespace) -> int:
         console.width = 160
     console.print(_table(rows))
     console.print(_how(module))
+    return 0
+
+
+def _hangs(args: argparse.Namespace) -> int:
+    from bench.hangs import measure
+
+    rows = measure.measure(quick=args.quick)
+    if args.json:
+        print(json.dumps(rows))
+        return 0
+    for row in rows:
+        good = (row["located"] if row["hangs"] else not row["found"] and row["located"]) and "right" or "WRONG"
+        print(f"{'hang ' if row['hangs'] else 'quiet'}  {good}  {row['scene']}: {row['kind']}  {row['text']}")
+    print(measure.summary(rows))
+    print(_how(measure).plain)
     return 0
 
 

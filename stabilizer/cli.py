@@ -21,6 +21,7 @@ from stabilizer.core.version import __version__
 VERBS = {
     "train": "train a model with detectors, remedies and an optional dashboard",
     "demo": "train the built-in task in about two minutes and show the result",
+    "supervise": "run a training command and restart it after a crash or a located hang",
     "preflight": "check a trainer's configuration for problems before the first step",
     "plan": "list the valid batch settings for a trainer and a number of GPUs, ready to paste",
     "diagnose": "report what went wrong in a run, when it began and what to change",

@@ -24,6 +24,7 @@ from stabilizer.runs.reader import read_json
 if TYPE_CHECKING:
     from stabilizer.live.session import Session  # imports torch
     from stabilizer.training.ranks import Ranks
+    from stabilizer.training.settings import TrainConfig
 
 FIXED_AT_START = {
     "config": "CONFIG",
@@ -75,6 +76,7 @@ def run(args: argparse.Namespace) -> int:
     if not _launched_by_another():
         return _trained(args)
     need_train_extra()
+    from stabilizer.live.rank_watch import RankWatch
     from stabilizer.training.loop import Trainer  # imports torch
     from stabilizer.training.ranks import follow as follow_lead
     from stabilizer.training.ranks import joined
@@ -82,8 +84,16 @@ def run(args: argparse.Namespace) -> int:
     with joined() as ranks:
         if ranks.leads:
             return _led(args, ranks)
+        watch = RankWatch(ranks.rank, ranks.size)
+
+        def built(config: TrainConfig) -> Trainer:
+            trainer = Trainer(config, checkpoints=Path(os.devnull), ranks=ranks)
+            watch.follow(trainer)
+            return trainer
+
         try:
-            follow_lead(ranks, lambda config: Trainer(config, checkpoints=Path(os.devnull), ranks=ranks))
+            follow_lead(ranks, built)
+            watch.close()
         except (ValueError, OSError) as error:
             raise ValueError(f"rank {ranks.rank}: {error}") from error
         return 0

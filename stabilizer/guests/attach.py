@@ -18,6 +18,7 @@ from typing import Any
 
 from stabilizer.core.records import Sample
 from stabilizer.guests.own_loop import Decision, GuestRun
+from stabilizer.guests.trl_phases import mark_phases, watch_other_rank
 from stabilizer.trainers.trl import state
 
 SAMPLES_EVERY, SAMPLES = 10, 32
@@ -34,23 +35,26 @@ def attach(
 ) -> GuestRun | None:  # fmt: skip
     """Monitor a trainer. Returns the run; `run.path` is its folder for `stabilizer dashboard` and `fix`.
 
-    With several processes only the main one has a run, the others get None. No knob is offered then: a change has to
-    reach all of them.
+    With several processes only the main one has a run, the others get None and write heartbeats into it. No knob is
+    offered then: a change has to reach all of them.
     """
     args = trainer.args
+    world = getattr(args, "world_size", 1)
     if getattr(args, "process_index", 0) != 0:
+        watch_other_rank(trainer, args.process_index, world)
         return None
     steps = args.max_steps if getattr(args, "max_steps", -1) > 0 else None
     run = GuestRun(
         name or type(trainer).__name__, runs=runs, config=_settings(args), remedy=remedy, steps=steps, trainer="trl",
-        names=NAMES, versions=_versions(), sinks=sinks,
+        names=NAMES, versions=_versions(), sinks=sinks, world=world,
     )  # fmt: skip
     guest = _Guest(trainer, run)
-    alone = getattr(args, "world_size", 1) == 1
+    alone = world == 1
     found = guest.offer_knobs() if alone else []
     trainer.add_callback(guest.callback())
     guest.wrap("_get_grad_norm", guest.saw_norm)
     guest.wrap("training_step", guest.saw_loss)
+    mark_phases(trainer, run.heart)
     guest.note_crashes()
     why = "" if alone else " (several processes: watching only)"
     print(f"stabilizer: watching {type(trainer).__name__} in {run.path}; knobs: {', '.join(found) or 'none'}{why}")

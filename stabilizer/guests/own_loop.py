@@ -35,6 +35,7 @@ from stabilizer.guests.host import GuestHost
 from stabilizer.guests.knobs import RATE, LoopControls, LoopKnob, Rates, our_name
 from stabilizer.live.mirror import end, mirrors
 from stabilizer.live.monitor import Monitor
+from stabilizer.live.rank_watch import announce
 from stabilizer.live.requests import Requests
 from stabilizer.live.watchdog import watched
 from stabilizer.output.sinks import chosen
@@ -83,7 +84,7 @@ class GuestRun:
         self, name: str = "run", *, runs: str | Path = "runs", config: Mapping[str, Any] | None = None,
         remedy: str = "suggest", steps: int | None = None, trainer: str = "own loop",
         names: Mapping[str, str] | None = None, versions: Mapping[str, str] | None = None,
-        naming: Naming | None = None, sinks: Iterable[str] | None = None,
+        naming: Naming | None = None, sinks: Iterable[str] | None = None, world: int = 1,
     ):  # fmt: skip
         check_mode(remedy)
         for asked in sinks or ():
@@ -118,7 +119,9 @@ class GuestRun:
         writer.status("running", 0, remedy=self._engine.mode)
         self._thread = threading.Thread(target=self._work, name="stabilizer", daemon=True)
         self._thread.start()
-        self.heart, self._watchdog = watched(self.path, self._monitor, complain=self.complain)
+        self.heart, self._watchdog = watched(self.path, self._monitor, complain=self.complain, world=world)
+        if world > 1:
+            announce(self.path)
         self._mirrors = mirrors(self.path, sinks, self._report)
         atexit.register(self._at_exit)
 

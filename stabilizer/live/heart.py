@@ -17,6 +17,8 @@ from typing import NamedTuple
 PHASES = ("data", "rollout", "reward", "sync", "update", "validation", "save", "trial", "paused", "other")
 """What a training process does. `trial` is a fix tried on a copy of the run; `paused` waits for a person and is never
 judged; `other` is everything between."""
+WHOLE = ("validation", "trial")
+"""Phases whose parts are not told apart: a validation generates more than a step does."""
 KEPT = 64
 """Newest durations of each phase that define its usual time."""
 LEARNED = 3
@@ -71,8 +73,11 @@ class Heart:
 
     @contextmanager
     def phase(self, phase: str, pending: str = "") -> Iterator[None]:
-        """A phase within another one, which goes on afterwards."""
+        """A phase within another one, which goes on afterwards. A validation and a trial are one phase as a whole."""
         outer = self.now
+        if outer.phase in WHOLE:
+            yield
+            return
         self.enter(phase, pending)
         try:
             yield
@@ -96,7 +101,7 @@ class Heart:
         if self.fixed_s is not None:
             return self.fixed_s
         known = self._known(phase)
-        long = phase in ("validation", "trial")
+        long = phase in WHOLE
         limit = FIRST_LONG_S if long else FIRST_S
         if len(known) >= LEARNED:
             longest = known[-2] if len(known) >= UNUSUAL else known[-1]

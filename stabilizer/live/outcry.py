@@ -47,8 +47,8 @@ class _Times(ctypes.Structure):
 class Outcry:
     """Armed by `put_off`, and again by each later call. No method raises."""
 
-    def __init__(self, path: Path, after_s: float = AFTER_S):
-        self._path, self._after_s = path, after_s
+    def __init__(self, path: Path):
+        self._path, self._after_s = path, float(AFTER_S)
         self._file: TextIOWrapper | None = None
         self._timer: ctypes.c_void_p | None = None
         self._tried = False

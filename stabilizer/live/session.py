@@ -21,6 +21,7 @@ from stabilizer.control.engine import Mode, RemedyEngine
 from stabilizer.core.records import Finding, RunState
 from stabilizer.live.host import RunHost
 from stabilizer.live.monitor import Monitor
+from stabilizer.live.rank_watch import announce, stepping
 from stabilizer.live.requests import Requests
 from stabilizer.live.resuming import RunComplete, how_to_train_on, refuse_a_second_writer, resumed_trainer
 from stabilizer.live.tick import Tick
@@ -67,10 +68,12 @@ class Session:
         self._unrecorded: StepResult | None = None
         """A step that was made and whose row is not written yet."""
         self._ending = False
-        self.heart, self.watchdog = watched(writer.path, self.monitor)
+        self.heart, self.watchdog = watched(writer.path, self.monitor, world=trainer.ranks.size)
+        if trainer.ranks.size > 1:
+            announce(writer.path)
         self.host.heart = self.heart
         self.heart.step = trainer.step
-        trainer.watched_by(self.heart.enter)
+        trainer.watched_by(stepping(self.heart, trainer))
 
     @classmethod
     def start(

@@ -22,6 +22,7 @@ from typing import Any
 
 from stabilizer.core.text import spoken
 from stabilizer.live import stacks
+from stabilizer.live.announced import announce_to_supervisor
 from stabilizer.live.heart import Heart, Segment
 from stabilizer.live.monitor import Monitor
 from stabilizer.live.outcry import Outcry
@@ -246,10 +247,12 @@ class Watchdog:
 
     @staticmethod
     def _used(native: int) -> dict[int, float]:
-        """CPU seconds by process: 0 is the loop's thread, -1 the whole process, others are descendants."""
-        used = {child.pid: child.cpu_s for child in descendants(os.getpid())} | {-1: time.process_time()}
+        """CPU seconds used or waited for: 0 is the loop's thread, -1 the whole process, others are descendants."""
+        used = {child.pid: child.wanted_s for child in descendants(os.getpid())}
         own = thread(native)
-        return used if own is None else used | {0: own.cpu_s}
+        if own is None:
+            return used | {-1: time.process_time()}
+        return used | {-1: time.process_time() + own.queued_s, 0: own.wanted_s}
 
     @staticmethod
     def _other_places(segment: Segment) -> tuple[str, ...]:
@@ -286,6 +289,8 @@ class Watchdog:
             found = (beat.rank, float(beat.stall.get("seconds", 0.0))) if beat.stall else None
             if beat.rank == self._beat.rank or found is None or found in self._told_ranks:
                 continue
+            if self._beat.stall and beat.stall.get("wait") == "collective":
+                continue  # it waits for this rank or another one, whose own finding says more
             if self._report is not None and self._report(str(beat.stall.get("text", "")), beat.stall):
                 self._told_ranks.add(found)
 
@@ -294,6 +299,7 @@ def watched(run: Path, monitor: Monitor, **options: Any) -> tuple[Heart, Watchdo
     """A heart and its watchdog, which reports to the monitor of the run; started unless the user switched it off."""
     on, fixed_s = wanted()
     heart = Heart(fixed_s=fixed_s)
+    announce_to_supervisor(run, lambda text: monitor.writer.event(max(monitor.history.step, 0), "note", text))
     watchdog = Watchdog(run, heart, monitor.note_stall, **options)
     if on:
         watchdog.start()

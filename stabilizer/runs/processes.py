@@ -30,8 +30,15 @@ class Process(NamedTuple):
     """R runs, S sleeps, D waits for a disk, T is stopped, Z is dead and not yet collected by its parent."""
     cpu_s: float
     """CPU time it used so far."""
+    queued_s: float
+    """Time its first thread waited for a CPU: on a crowded machine a process that computes gets little of it."""
     began: int
     """When it began, in ticks since the machine's start: tells a process from a later one of the same number."""
+
+    @property
+    def wanted_s(self) -> float:
+        """CPU time it used or waited for."""
+        return self.cpu_s + self.queued_s
 
 
 def process(pid: int) -> Process | None:
@@ -54,7 +61,15 @@ def _read(path: str, pid: int) -> Process | None:
     if len(fields) < 20:
         return None
     used = (int(fields[11]) + int(fields[12])) / _TICKS
-    return Process(pid, head.partition("(")[2], fields[0], used, int(fields[19]))
+    return Process(pid, head.partition("(")[2], fields[0], used, _queued(path), int(fields[19]))
+
+
+def _queued(path: str) -> float:
+    """Seconds in the queue of the processors; 0 where the kernel does not count them."""
+    try:
+        return int(Path(path.replace("/stat", "/schedstat")).read_text(encoding="ascii").split()[1]) / 1e9
+    except (OSError, IndexError, ValueError):
+        return 0.0
 
 
 def descendants(pid: int) -> list[Process]:

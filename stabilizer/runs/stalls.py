@@ -277,10 +277,10 @@ def _behind(beats: Sequence[Beat]) -> list[Beat]:
         return late
     counts = Counter(beat.phase for beat in beats)
     phase, most = counts.most_common(1)[0]
-    if most * 2 > len(beats):
+    if len(beats) > most > len(beats) / 2:
         return [beat for beat in beats if beat.phase != phase]
     waiting = [beat for beat in beats if beat.stall.get("wait") == "collective" or beat.phase == "sync"]
-    return [beat for beat in beats if beat not in waiting] if waiting else []
+    return [beat for beat in beats if beat not in waiting and (beat.stall or most < len(beats))] if waiting else []
 
 
 def _most(beats: Sequence[Beat], late: Sequence[Beat]) -> Beat:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from importlib.util import find_spec
 
 import pytest
@@ -173,3 +174,27 @@ def test_a_run_that_is_asked_to_stop_stops(tmp_path):
     guest._host.stop("a test")
     run.train()
     assert run.state.global_step == 1
+
+
+def slow_judge(completions, **others):
+    slow_judge.calls += 1
+    if slow_judge.calls == 3:
+        time.sleep(4)
+    return [float(len(text)) for text in completions]
+
+
+def test_a_reward_that_hangs_is_located_and_the_weights_stay_the_same(tmp_path, monkeypatch):
+    slow_judge.calls = 3
+    plain = trainer(tmp_path / "plain" / "out", reward=slow_judge)
+    plain.train()
+    slow_judge.calls = 0
+    monkeypatch.setenv("STABILIZER_HANG_S", "1")
+    run = trainer(tmp_path / "watched" / "out", reward=slow_judge, save_strategy="steps", save_steps=2)
+    guest = attach(run, runs=tmp_path / "runs")
+    run.train()
+    found = [one for one in RunReader(guest.path).findings if one.evidence.get("kind") == "slow-reward"]
+    assert found and found[0].evidence["phase"] == "reward" and "test_trl.py" in found[0].summary
+    assert "slow_judge" in found[0].summary
+    durations = guest.heart._durations
+    assert all(len(durations[phase]) for phase in ("data", "rollout", "reward", "update", "save"))
+    assert torch.equal(weights(plain), weights(run))

@@ -1,0 +1,1 @@
+"""Whether hangs of real processes are found and located, and what is reported where nothing hangs."""

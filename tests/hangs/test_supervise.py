@@ -1,0 +1,168 @@
+"""Real commands under `stabilizer supervise`: what is restarted, what is not, and what is passed on."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from stabilizer.live.resume_command import resuming
+from stabilizer.live.supervise import RECORD, hung
+from stabilizer.runs.heartbeats import Beat
+
+RUN = [sys.executable, "-m", "stabilizer", "supervise", "--pause", "0.1"]
+
+
+def supervised(*words: str, code: str, timeout: float = 120.0) -> subprocess.CompletedProcess[str]:
+    command = [*RUN, *words, "--", sys.executable, "-c", code]
+    return subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
+
+
+def test_a_command_that_ends_well_runs_once_and_its_output_passes():
+    done = supervised(code="import sys; print('out'); print('err', file=sys.stderr)")
+    assert done.returncode == 0 and done.stdout == "out\n" and "err\n" in done.stderr
+    assert "attempt 1 started" in done.stderr and "attempt 1: ended well" in done.stderr
+    assert "attempt 2" not in done.stderr
+
+
+def test_a_crash_is_restarted_within_the_budget_and_its_code_returned():
+    done = supervised(
+        "--restarts", "2", code="import os; raise RuntimeError('lost ' + os.environ['STABILIZER_ATTEMPT'])"
+    )
+    assert done.returncode == 1 and "attempt 3: exit code 1: RuntimeError: lost 3" in done.stderr
+    assert "the budget of 2 restarts is used up" in done.stderr and "attempt 4" not in done.stderr
+
+
+def test_a_crash_that_does_not_come_back_ends_well(tmp_path):
+    done = supervised(
+        code=f"import os; f={str(tmp_path / 'x')!r}; n=os.path.exists(f); open(f,'w').close(); os._exit(0 if n else 9)"
+    )
+    assert done.returncode == 0 and "exit code 9" in done.stderr and "attempt 2: ended well" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import a_module_that_is_not_there",
+        "raise ValueError('global batch 7 must be evenly divisible by num_generations 8')",
+        "raise SystemExit(2)",
+    ],
+    ids=["import", "configuration", "usage"],
+)
+def test_an_error_that_would_come_again_is_not_restarted(code):
+    done = supervised(code=code)
+    assert done.returncode in (1, 2) and "not restarted: a configuration" in done.stderr
+    assert "attempt 2" not in done.stderr
+
+
+LOOP = """
+import os, sys, time, stabilizer
+run = stabilizer.init("mine", runs=sys.argv[1])
+for step in range(1, 6):
+    with run.phase("reward"):
+        if step == 4 and (sys.argv[2] == "always" or os.environ["STABILIZER_ATTEMPT"] == "1"):
+            if sys.argv[3] == "hang":
+                time.sleep(600)
+            raise RuntimeError("worker lost")
+    run.log({"reward": 0.5}, step)
+    time.sleep(0.05)
+run.finish()
+"""
+
+
+def looped(tmp_path: Path, *words: str) -> tuple[subprocess.CompletedProcess[str], list[Path]]:
+    script = tmp_path / "loop.py"
+    script.write_text(LOOP)
+    command = [*RUN, "--hang", "2", "--", sys.executable, str(script), str(tmp_path / "runs"), *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    return done, sorted((tmp_path / "runs").glob("*"), key=lambda run: (run / "run.json").stat().st_mtime)
+
+
+def test_a_located_hang_is_ended_and_restarted_and_on_record(tmp_path):
+    done, runs = looped(tmp_path, "once", "hang")
+    assert done.returncode == 0 and "hang: the reward" in done.stderr and "attempt 2: ended well" in done.stderr
+    rows = [json.loads(line) for line in (runs[0] / RECORD).read_text().splitlines()]
+    assert rows[0]["code"] == 124 and rows[0]["step"] == 3 and "loop.py:8 <module>" in rows[0]["why"]
+    assert "restarted by `stabilizer supervise`, attempt 2" in (runs[1] / "events.jsonl").read_text()
+
+
+@pytest.mark.parametrize(("how", "code"), [("hang", 124), ("crash", 1)])
+def test_the_same_failure_at_the_same_step_is_restarted_once(tmp_path, how, code):
+    done, _ = looped(tmp_path, "always", how)
+    assert done.returncode == code and "the same failure at step 3 twice" in done.stderr
+    assert "attempt 2" in done.stderr and "attempt 3 started" not in done.stderr
+
+
+def test_a_signal_is_forwarded_and_nothing_is_restarted():
+    code = (
+        "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit(7));"
+        " print('up', flush=True); time.sleep(60)"
+    )
+    process = subprocess.Popen([*RUN, "--", sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout and process.stderr and process.stdout.readline() == b"up\n"
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 7
+    assert b"SIGTERM was asked for" in process.stderr.read()
+
+
+def test_a_command_that_is_not_there_is_named(tmp_path):
+    done = subprocess.run([*RUN, "--", str(tmp_path / "no")], capture_output=True, text=True, check=False)
+    assert done.returncode == 127 and "can't be started" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_our_trainer_is_resumed_and_finishes(tmp_path):
+    command = [
+        *RUN, "--restarts", "2", "--", sys.executable, "-m", "stabilizer", "train", "addition", "--steps", "30",
+        "--runs", str(tmp_path / "runs"), "--set", "checkpoint.every=1",
+    ]  # fmt: skip
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    end, step = time.monotonic() + 100, 0
+    while time.monotonic() < end and step < 2:
+        time.sleep(0.02)
+        for file in (tmp_path / "runs").glob("*/status.json"):
+            step = json.loads(file.read_text())["step"]
+    run = next((tmp_path / "runs").iterdir())
+    os.kill(json.loads((run / "status.json").read_text())["pid"], signal.SIGKILL)
+    out, err = process.communicate(timeout=300)
+    assert "signal 9" in err and f"train --resume {run}" in err and process.returncode == 0, err
+    assert json.loads((run / "status.json").read_text())["state"] == "finished"
+    assert len(list((tmp_path / "runs").iterdir())) == 1
+
+
+def test_only_what_fits_a_resume_is_kept_of_our_command(tmp_path):
+    (tmp_path / "checkpoints" / "step-3-a0").mkdir(parents=True)
+    start = [
+        "torchrun",
+        "-m",
+        "stabilizer",
+        "train",
+        "a.yaml",
+        "--set",
+        "a=1",
+        "--remedy",
+        "approve",
+        "--seed=3",
+        "--json",
+    ]
+    resumed = ["torchrun", "-m", "stabilizer", "train", "--resume", str(tmp_path), "--remedy", "approve", "--json"]
+    assert resuming(start, tmp_path) == resumed
+    assert resuming(start, None) == start
+    assert resuming(["python", "train.py"], tmp_path) == ["python", "train.py"]
+
+
+def test_a_stall_has_to_last_before_a_process_is_ended():
+    now = time.time()
+    beat = Beat(pid=1, t=now, for_s=130.0, limit_s=120.0, stall={"kind": "slow-reward", "text": "slow"})
+    longer = {**beat.__dict__, "for_s": 250.0}
+    assert hung([beat], None, now - 9) is None
+    assert hung([Beat(**longer)], None, now - 9) is not None
+    assert hung([Beat(**longer | {"stall": {"kind": "compiling"}})], None, now - 9) is None
+    assert hung([Beat(**longer)], 0, now - 9) is None
+    assert hung([Beat(**longer | {"phase": "paused"})], None, now - 9) is None
+    assert hung([Beat(**longer)], None, now + 9) is None, "the heartbeat of an earlier attempt"
