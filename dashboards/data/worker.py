@@ -13,6 +13,7 @@ import struct
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from typing import IO, Any, Generic, TypeVar, cast
 
 from stabilizer.core.text import spoken
@@ -87,7 +88,9 @@ def main() -> None:
         os.nice(5)
     from dashboards.data.checks import ToCheck, checked
     from dashboards.data.comparison import Comparer
+    from dashboards.data.run_reports import ToReport, reported
 
+    ways: dict[type, Callable[[Any], Any]] = {ToCheck: checked, ToReport: reported}
     bench = Comparer()
     while True:
         try:
@@ -95,7 +98,7 @@ def main() -> None:
         except (EOFError, KeyboardInterrupt):
             return
         try:
-            answer: Any = checked(asked) if isinstance(asked, ToCheck) else bench.answer(asked)
+            answer: Any = ways.get(type(asked), bench.answer)(asked)
         except Exception as error:  # the question was answered with what went wrong
             answer = ValueError(str(error) or type(error).__name__)
         try:

@@ -416,9 +416,11 @@ def _picks(chosen: Sequence[str]) -> list[Any]:
     if not chosen:
         return []
     link = dcc.Link("Compare selected", href=address("/compare", runs=compared(chosen)), className="runs-go")
+    overlay = dcc.Link("Open in the workspace", href=address("/workspace", runs=compared(chosen)))
     return [
         html.Span(f"{len(chosen)} selected", role="status"),
         link if len(chosen) > 1 else html.Span("select another run to compare", className="quiet"),
+        overlay,
         html.Button("Clear", className="runs-plain", **attributes(data_runs="unpick", data_value="")),
     ]
 

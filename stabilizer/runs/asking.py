@@ -28,11 +28,11 @@ def over(status: Mapping[str, Any], now: float) -> str:
     """Why no process would answer; empty if one might. A run in a long step has no heartbeat but still answers."""
     state = state_of(status, now)
     if state not in ("running", "paused", "stalled"):
-        return f"the run is {state}, so nothing would answer"
+        return f"the run is {state}, so it can't be changed"
     beat = status.get("t")
     fresh = isinstance(beat, (int, float)) and now - beat < FRESH_S  # a container's process is not visible from outside
     gone = not fresh and writer_lives(dict(status)) is False
-    return "the run's process is gone, so nothing would answer" if gone else ""
+    return "the run's process is gone, so it can't be changed" if gone else ""
 
 
 def idle(status: Mapping[str, Any], run: object) -> str:

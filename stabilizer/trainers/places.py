@@ -70,7 +70,8 @@ def find(root: Path, ask: Ask = format_of) -> list[Place]:
 
 
 def _logs(folder: Path, names: list[str], ask: Ask) -> Iterator[Place]:
-    """The logs among the files of a folder; its event files together are one."""
+    """The logs among the files of a folder, hidden ones left out; its event files together are one."""
+    names = [name for name in names if not name.startswith(".")]
     events = [name for name in names if "tfevents" in name]
     if any(ask(folder / name) == tensorboard.NAME for name in events):
         yield Place(folder, tensorboard.NAME)

@@ -144,7 +144,7 @@ def test_a_run_that_carries_nothing_out_says_how_it_would(tmp_path: Path, mode: 
 def test_a_run_that_is_over_is_asked_nothing(client, folder: Path, writer: RunWriter, state: Any) -> None:
     writer.status(state, 300, force=True)
     page = incident(client)
-    assert pressable(page) == {} and f"the run is {state}, so nothing would answer" in json.dumps(page)
+    assert pressable(page) == {} and f"the run is {state}, so it can't be changed" in json.dumps(page)
     press(client, "approve")
     press(client, "pause", action="")
     assert not (folder / ASKING / "requests").exists()

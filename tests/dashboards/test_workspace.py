@@ -130,6 +130,13 @@ def test_what_viewers_note_is_kept_beside_the_runs_and_the_runs_stay_as_they_are
     assert json.loads((runs_folder / NAME).read_text()) == {"runs": {}, "views": {}}
 
 
+def test_the_viewer_file_is_not_taken_for_a_log(runs_folder: Path) -> None:
+    runs = Runs([runs_folder])
+    assert runs.home.note(RUN, Remarks("a", ("b",), "c")) == ""
+    runs.logs.settle()
+    assert {line.id for line in runs.lines()} == {RUN, CALM}
+
+
 def test_a_viewer_file_that_is_not_ours_is_never_overwritten(tmp_path: Path) -> None:
     (tmp_path / NAME).write_text("somebody's notes")
     assert "not a readable JSON object" in ViewerFile(tmp_path).note("run", Remarks("x"))

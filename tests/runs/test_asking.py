@@ -27,7 +27,7 @@ def test_a_running_run_answers_requests(state: str) -> None:
 
 @pytest.mark.parametrize("state", ["finished", "failed", "stopped", "preempted", "created"])
 def test_a_run_that_is_over_does_not_answer(state: str) -> None:
-    assert over(status(state), NOW) == f"the run is {state}, so nothing would answer"
+    assert over(status(state), NOW) == f"the run is {state}, so it can't be changed"
 
 
 def test_a_run_in_a_long_step_answers_while_its_process_lives() -> None:
@@ -77,5 +77,5 @@ def test_the_command_line_refuses_in_the_same_words(tmp_path: Path, capsys) -> N
     assert "is proposed, so it can't be asked to revert" in capsys.readouterr().err
     writer.status("finished", 1, force=True)
     assert main(["fix", str(tmp_path / "run"), "pause"]) == 2
-    assert "the run is finished, so nothing would answer" in capsys.readouterr().err
+    assert "the run is finished, so it can't be changed" in capsys.readouterr().err
     assert waiting(tmp_path / "run") == []
