@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
         from mcp.server.mcpserver import MCPServer
     except ImportError as error:
         raise ImportError(
-            f"stabilizer mcp needs the SDK of the Model Context Protocol, release 2: pip install 'mcp>=2' ({error})"
+            f"it needs the SDK of the Model Context Protocol, release 2: pip install 'mcp>=2' ({error})"
         ) from None
     server = MCPServer("stabilizer", instructions=INSTRUCTIONS, version=__version__, log_level="WARNING")
     add_tools(server, Runs(args.runs), allow_approve=args.allow_approve)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+import zlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -37,9 +38,11 @@ class Mirror:
     """One tool that gets one run."""
 
     def __init__(self, run: Path, asked: str, report: Callable[[str], None]):
+        self._asked = asked
         self.name, self._kind, self._where = chosen(asked)
         self._run, self._report = run, report
-        self._folder = run / "sinks" / self.name
+        place = f"-{zlib.crc32(self._where.encode()):08x}" if self._where else ""  # each has its own cursor
+        self._folder = run / "sinks" / (self.name + place)
         self._cursor = self._folder / "copied.json"
         self._sink: Sink | None = None
         self._tails: dict[str, Tail] = {}
@@ -86,7 +89,7 @@ class Mirror:
     def _say(self, why: str) -> None:
         if why not in self._said:
             self._said.add(why)
-            again = f"stabilizer watch {self._run} --to {self.name}"
+            again = f"stabilizer watch {self._run} --to {self._asked}"
             self._report(f"stabilizer: {self.name}: {why}; it is tried again, and `{again}` copies the rest later")
 
     def _copy(self) -> None:

@@ -145,6 +145,15 @@ def test_what_an_outage_left_is_copied_by_watch_and_nothing_is_copied_twice(tmp_
     assert broken.got == list(range(1, 41))
 
 
+def test_another_place_gets_the_whole_run_whatever_was_copied_elsewhere(tmp_path):
+    with GuestRun("mine", runs=tmp_path, sinks=["jsonl"]) as run:
+        train(run, 10)
+    for name in ("a", "b"):
+        to = f"jsonl:{tmp_path / name}"
+        assert main(["watch", str(run.path), "--to", to, "--fail-on", "never", "--json"]) == 0
+        assert len((tmp_path / name).read_text().splitlines()) == 10
+
+
 def test_a_wrong_place_is_refused_before_a_run_is_made(tmp_path):
     for asked in ("tensorbord", "prometheus:http"):
         with pytest.raises(ValueError, match=asked.split(":")[0]):
@@ -228,13 +237,18 @@ def test_mlflow_gets_rows_settings_and_incidents(tmp_path, monkeypatch):
     assert any(key.startswith("incident.") and "kl-runaway" in key for key in found.data.tags)
 
 
+def wandb_folder(run):
+    (folder,) = (run.path / "sinks").glob("wandb-*/wandb")
+    return folder
+
+
 @needs("wandb")
 def test_wandb_gets_rows_and_incidents(tmp_path, monkeypatch):
     monkeypatch.setenv("WANDB_MODE", "offline")
     run = copied(tmp_path, monkeypatch, "wandb:mine")
-    copy = load(run.path / "sinks" / "wandb" / "wandb")
+    copy = load(wandb_folder(run))
     assert copy.history.view().series("reward/mean").steps.tolist() == list(range(1, 61))
-    (file,) = (run.path / "sinks" / "wandb" / "wandb").glob("offline-run-*/*.wandb")
+    (file,) = wandb_folder(run).glob("offline-run-*/*.wandb")
     assert b"policy/kl-runaway open" in file.read_bytes()
 
 
@@ -251,5 +265,5 @@ def test_trackio_gets_rows_and_incidents(tmp_path, monkeypatch):
 def test_swanlab_gets_rows_and_incidents(tmp_path, monkeypatch):
     monkeypatch.setenv("SWANLAB_MODE", "offline")
     run = copied(tmp_path, monkeypatch, "swanlab:mine")
-    written = b"".join(path.read_bytes() for path in (run.path / "sinks" / "swanlab").rglob("*") if path.is_file())
+    written = b"".join(path.read_bytes() for path in (run.path / "sinks").rglob("*") if path.is_file())
     assert b"reward/mean" in written and b"kl-runaway" in written
