@@ -150,7 +150,7 @@ def _kl(view: RunView) -> Healthy | None:
 
 def _signal(view: RunView) -> Healthy | None:
     ends = _ends(view.series("reward/zero_std_frac"))
-    if ends is None or ends.now > 0.5:
+    if ends is None or ends.now > 0.4:
         return None
     return Healthy("most groups carry a signal", f"{ends.now:.0%} of groups have equal rewards ({_at(ends.now_steps)})")
 

@@ -74,6 +74,10 @@ class History:
             self, _columns={name: column for name, column in self._columns.items() if not name.startswith(prefix)}
         )
 
+    def renamed(self, names: Mapping[str, str]) -> History:
+        """The same run with other names for some metrics."""
+        return replace(self, _columns={names.get(name, name): column for name, column in self._columns.items()})
+
     def append(self, step: int, values: Mapping[str, float], t: float = 0.0) -> None:
         """Add the numbers of a step, written at `t` if that is known. Two rows of one step merge."""
         step = int(step)

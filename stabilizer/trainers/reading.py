@@ -22,6 +22,7 @@ from stabilizer.runs.reader import RunError
 from stabilizer.trainers import containers, folder, notebook
 from stabilizer.trainers.all import FAMILIES, TRAINERS
 from stabilizer.trainers.config_file import config_file
+from stabilizer.trainers.other import guesses
 from stabilizer.trainers.reader import Rank, Reader
 
 _OF_TRAINERS = [reader for family in FAMILIES for reader in family.readers]
@@ -66,6 +67,7 @@ def load(
                 return _near_misses(folder.richest(path, found, mapping=wanted, config=settings).noted(closed), wanted)
         elif reader := reader or recognised(path):
             run = _read(reader, path, wanted, settings, guessed=not format)
+            run = run if reader.rank == Rank.OWN else guesses.completed(run, wanted)
             return _near_misses(run.noted(closed), wanted)
         if closed:
             raise RunError(f"{path}: no log in it that can be read; {closed[0]}")

@@ -25,6 +25,10 @@ REASONS: tuple[tuple[str, Callable[[np.ndarray], np.ndarray]], ...] = (
     ("optim/skipped", lambda values: values > 0),
 )
 """Values that explain a zero: rewards without spread, or an update skipped on purpose."""
+TRAINED = ("policy/loss", "policy/kl_ref", "policy/entropy", "optim/grad_norm", "policy/clip_frac")
+"""Numbers that change in each step of a training that happens."""
+FROZEN = 2
+"""How many of them must be logged and stay the same: one alone may be a number that nobody fills in."""
 PRINTED = ("optim/grad_norm", "policy/entropy", "policy/loss", "policy/kl_ref", "rollout/length_mean")
 """Continuous metrics that show how many digits a log keeps."""
 
@@ -80,11 +84,15 @@ class NoUpdate(Detector):
     """Rows required where it was never anything else, which may mean that nobody measures it."""
     flicker: int = 24
     """Rows among which some may be without any update."""
+    same: int = 10
+    """Rows in which every logged number of training is the same, from which that is reported."""
     mostly: float = 0.8
     """Share of rows without a gradient that is worth a warning even when each row is explained."""
 
     def check(self, view: RunView) -> Finding | None:
         zeros = {name: self._zeros(view, name) for name in (*MOTION, "optim/lr")}
+        if frozen := self._frozen(view):
+            return frozen
         if not any(zeros.values()):
             return self._lost_updates(view) or self._silent_batches(view)
         moved = view.series("optim/update_ratio").last(self.rows).values
@@ -135,6 +143,23 @@ class NoUpdate(Detector):
                 explained |= reason(series.values[series.steps.searchsorted(rows.steps, side="right") - 1])
         reward = view.series("reward/mean").last(len(rows)).values
         return explained | bool(len(reward) > 1 and (reward == reward[0]).all())
+
+    def _frozen(self, view: RunView) -> Finding | None:
+        """Every number of training is the same in every row."""
+        logged = {name: view.series(name).finite().values for name in TRAINED if name in view}
+        if min(map(len, logged.values()), default=0) < self.same:
+            return None
+        held = {name: float(values[0]) for name, values in logged.items() if (values == values[0]).all()}
+        if len(held) < FROZEN or len(held) < len(logged) or not any(held.values()) or _rounded(view):
+            return None
+        listed = ", ".join(f"{name} {value:.3g}" for name, value in held.items())
+        first = next(iter(held))
+        return self.finding(
+            view, "warn", int(view.series(first).steps[0]),
+            f"every number of training is the same in all {min(map(len, logged.values()))} rows: {listed}. No weight"
+            " changes, or the program logs placeholders",
+            metric=first, baseline=held[first], now=held[first],
+        )  # fmt: skip
 
     def _lost_updates(self, view: RunView) -> Finding | None:
         """Nothing moves in many rows although there was something to learn from."""

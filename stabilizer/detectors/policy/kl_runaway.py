@@ -27,14 +27,15 @@ class KlRunaway(Detector):
         what growth in proportion to the rows would give. That is `critical`, or `warn` when the fall is small beside
         the spread of single rewards.
 
-        While the reward is flat, `warn` in three cases. KL has left its own trend (`departure`), `known` rows or more
-        after its first, and doubled. It has tripled within `burst` rows, by `sure` standard errors of its logarithm,
-        which no steady drift does and which a log too short for a trend can show. Or it has doubled from the first to
-        the last third of a stretch in which the reward was known to be flat (`stagnation`). The growth must be at least
-        `material` nats per token, or half of that after a fall of the reward or where KL left its trend and reached
-        `growth` times its earlier value: a nat is a unit with a meaning, unlike a multiple of something tiny. After a
-        burst that left no trend the reward has `answer` rows to respond, unless KL is `far`. Levels are medians in
-        nats, so estimates that are sometimes negative (k1) are used as they are.
+        While the reward is flat, `warn` in three cases (`info` while KL is below `material`). KL has left its
+        own trend (`departure`), `known` rows or more after its first, and doubled. It has tripled within
+        `burst` rows, by `sure` standard errors of its logarithm, which no steady drift does and which a log too
+        short for a trend can show. Or it has doubled from the first to the last third of a stretch in which the
+        reward was known to be flat (`stagnation`). The growth must be at least `material` nats per token, or
+        half of that after a fall of the reward or where KL left its trend and reached `growth` times its
+        earlier value: a nat is a unit with a meaning, unlike a multiple of something tiny. After a burst that
+        left no trend the reward has `answer` rows to respond, unless KL is `far`. Levels are medians in nats,
+        so estimates that are sometimes negative (k1) are used as they are.
 
         A run that its first updates ruin has neither a past nor a best. There, a KL that reached `far` nats per token
         within `first` rows and is still there is `warn` when the reward is no better than in the rows until then,
@@ -198,7 +199,7 @@ class KlRunaway(Detector):
         if still is None and young and now < self.far and not self._moved(view):
             return None  # a burst among noisy rows, and the reward has had no time to respond
         return self.finding(
-            view, "warn", onset,
+            view, "warn" if now >= self.material else "info", onset,
             f"KL to the reference rose from {before:.3g} (before step {onset}) to {now:.3g} nats/token without any"
             " gain in reward",
             metric="policy/kl_ref", baseline=before, now=now,

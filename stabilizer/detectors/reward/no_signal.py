@@ -8,13 +8,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from stabilizer.core.records import Finding, Severity
-from stabilizer.core.stats import deviation, mean, median, trend
+from stabilizer.core.stats import deviation, mean, median
 from stabilizer.detectors.base import Detector
-from stabilizer.detectors.evidence.progress import CEILING, Progress, progress
+from stabilizer.detectors.evidence.progress import CEILING, LEVEL, Progress, progress
 from stabilizer.runs.history import RunView, Series
 
 _SHARES = ("reward/all_fail_frac", "reward/zero_std_frac")
 _SPREADS = ("reward/std_group", "reward/std")
+_PAID = ("reward/mean", "accuracy/train")
+ONE_NUMBER = 1e-3
+"""Share of its level within which a reward counts as one number: the seconds or steps in a formula move the last
+digits of episodes that are otherwise the same."""
 
 
 def _silent(view: RunView, name: str | None, rows: int) -> Series:
@@ -22,9 +26,18 @@ def _silent(view: RunView, name: str | None, rows: int) -> Series:
     while the reward has been one number of 0 or less since the first row."""
     if name in _SHARES:
         return view.series(name).last(rows).finite()
-    series = view.series(name or "reward/mean").last(rows).finite()
-    silent = series.values == 0 if name else (series.values == series.values[:1]) & (series.values <= 0)
+    series = view.series(name or _paid(view)).last(rows).finite()
+    if name:
+        silent = series.values == 0
+    else:
+        same = np.abs(series.values - series.values[:1]) <= ONE_NUMBER * np.abs(series.values[:1])
+        silent = same & (series.values <= 0)
     return Series(series.steps, silent.astype(float))
+
+
+def _paid(view: RunView) -> str:
+    """The metric of what answers earn."""
+    return next((name for name in _PAID if name in view), _PAID[0])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,11 +51,14 @@ class NoSignal(Detector):
         `accident` at the earlier share of silent groups.
 
         Where only zero-variance groups are logged, those that all pass are taken off by the level of the reward: no
-        more groups can pass than the reward allows. Where `most` are without spread, whatever they were paid, and the
-        reward has not risen since, the finding is reported all the same: `info` if they may all have passed, if it has
-        not lasted long, or if fewer than `nearly_all` are silent, else `warn`. Where only the spread of rewards is
-        logged, rows without any spread count; where not even that is, a reward that has been the same number, 0 or
-        less, in all rows.
+        more groups can pass than the reward allows. Where `nearly_all` are without spread, whatever they were paid, the
+        finding is reported all the same: `info` if they may all have passed, if it has not lasted long, or while the
+        reward rises, else `warn`. Where only the spread of rewards is
+        logged, rows without any spread count; where not even that is, a reward or accuracy that has been the same
+        number, 0 or less, in all rows.
+
+        Where `half` of the groups or more have no spread, by one standard error, `info` in any case until the task is
+        solved: only the others teach anything.
 
         Critical from `nearly_all`, and when the reward fell to get there. `info` while the reward is still rising,
         because the rest of the batch is then enough, and during the first `patience` steps of a run that never had a
@@ -70,7 +86,7 @@ class NoSignal(Detector):
     """
 
     id = "reward/no-signal"
-    needs = ("reward/all_fail_frac|reward/zero_std_frac|reward/std_group|reward/std|reward/mean",)
+    needs = ("reward/all_fail_frac|reward/zero_std_frac|reward/std_group|reward/std|reward/mean|accuracy/train",)
 
     window: int = 8
     """Rows over which the share is judged where it moves in small steps."""
@@ -89,19 +105,23 @@ class NoSignal(Detector):
     """Steps a run gets to find its first successes."""
     nearly_all: float = 0.9
     """Share from which training has effectively stopped."""
-    most: float = 0.6
-    """Share of groups without spread, whatever they were paid, that is reported while the reward does not rise."""
+    half: float = 0.5
+    """Share of groups without spread from which half of each batch is wasted, which is information in any case."""
 
     def check(self, view: RunView) -> Finding | None:
+        return self._unpaid(view) or self._wasted(view)
+
+    def _unpaid(self, view: RunView) -> Finding | None:
+        """Most groups earn nothing, or the same."""
         known = "reward/all_fail_frac" in view
         name = next((name for name in (*_SHARES, *_SPREADS) if name in view), None)
         newest = _silent(view, name, self.window).values
-        if len(newest) < self.window or not float(newest.sum()) >= (self.much if known else self.most) * self.window:
+        if len(newest) < self.window or not float(newest.sum()) >= self.much * self.window:
             return None
         reward, series = progress(view), _silent(view, name, 500)
         if name is None and not series.values.all():
             return None  # a constant reward is no proof
-        name = name or "reward/mean"
+        name = name or _paid(view)
         rows, unbroken = self._rows(view, series.values)
         broken = (series.values < 1).nonzero()[0]
         silence = len(series) - (int(broken[-1]) + 1 if len(broken) else 0)
@@ -128,9 +148,10 @@ class NoSignal(Detector):
         name_now = f"{reward.metric} is {reward.now:.3g}"
         origin = f"after {reward.metric} fell from {reward.best:.3g}" if fell else f"and {name_now}"
         which = "in {:.0%} of groups every answer fails" if known else "{:.0%} of groups have no spread at a low reward"
+        constant = f"{name} is {reward.now:.4g} in each of {silence} rows: no answer is better than another"
         return self.finding(
             view, severity, onset,
-            f"{which.format(share)} (mean of {rows} rows), {origin}",
+            constant if name in _PAID else f"{which.format(share)} (mean of {rows} rows), {origin}",
             metric=name, baseline=median(series.values[:5]), now=share,
         )  # fmt: skip
 
@@ -147,16 +168,13 @@ class NoSignal(Detector):
         self, view: RunView, name: str, reward: Progress, series: Series, share: float, error: float, rows: int
     ) -> Finding | None:
         """Groups without any spread that may have passed or failed: equal rewards teach nothing either way."""
-        least = self.nearly_all if share - error >= self.nearly_all else self.most
-        if share - error < least:
+        if share - error < self.nearly_all:
             return None
-        low = (series.values < least).nonzero()[0]
+        low = (series.values < self.nearly_all).nonzero()[0]
         onset = int(series.steps[min(int(low[-1]) + 1, len(series) - 1)]) if len(low) else int(series.steps[0])
         values = view.series(reward.metric).last(200).finite().values
-        if least < self.nearly_all and self._learns(view, reward, onset):
-            return None
         may_pass = not (0 <= values.min() and values.max() <= 1) or float(values[-20:].mean()) >= CEILING
-        mild = least < self.nearly_all or may_pass or reward.rising or view.step - onset < self.patience
+        mild = may_pass or reward.rising or view.step - onset < self.patience
         return self.finding(
             view, "info" if mild else "warn", onset,
             f"{share:.0%} of groups have no spread (mean of {rows} rows) at a {reward.metric} of {reward.now:.3g}:"
@@ -164,12 +182,26 @@ class NoSignal(Detector):
             metric=name, baseline=median(series.values[:5]), now=share, alike=True,
         )  # fmt: skip
 
-    @staticmethod
-    def _learns(view: RunView, reward: Progress, onset: int) -> bool:
-        """Whether the reward rises all the same: over the rows since most groups fell silent, or over the last 60 of
-        them."""
-        since = view.series(reward.metric).between(onset, view.step).last(200).finite().values
-        return reward.rising or len(since) < 12 or trend(since).rising or trend(since[-60:]).rising
+    def _wasted(self, view: RunView) -> Finding | None:
+        """Half of each batch teaches nothing, whatever those groups earn and whatever the reward does."""
+        series = view.series("reward/zero_std_frac").last(500).finite()
+        if len(series) < self.window or float(series.values[-self.window :].mean()) < self.half:
+            return None
+        rows, _ = self._rows(view, series.values)
+        recent, reward = series.values[-rows:], progress(view)
+        if len(recent) < rows or reward is None or reward.solved:
+            return None
+        share = mean(recent)
+        if share - deviation(recent) / math.sqrt(rows) < self.half:
+            return None
+        before = median(series.values[:LEVEL])
+        low = (series.values < (self.half + min(before, self.half)) / 2).nonzero()[0]
+        return self.finding(
+            view, "info", int(series.steps[min(int(low[-1]) + 1, len(series) - 1)] if len(low) else series.steps[0]),
+            f"{share:.0%} of groups have equal rewards (mean of {rows} rows), so only {1 - share:.0%} of each batch"
+            f" teaches anything; {reward.metric} is {reward.now:.3g}",
+            metric="reward/zero_std_frac", baseline=before, now=share, alike=True,
+        )  # fmt: skip
 
     def _rows(self, view: RunView, shares: np.ndarray) -> tuple[int, int]:
         """Rows that hold enough groups for the share to be reliable, and for an unbroken silence."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from stabilizer.core.metrics import VOCABULARY
@@ -124,6 +125,29 @@ def run_of(log: NumberLog, mapping: Mapping[str, str], config: Mapping[str, Any]
         skipped=log.skipped,
         notes=[*log.notes, *notes],
     )
+
+
+def completed(run: LoadedRun, mapping: Mapping[str, str]) -> LoadedRun:
+    """The run of a known trainer, with guesses for the names that its folder does not list, where its log has no
+    reward: a script that copied the loop of that trainer kept some of its names and changed others."""
+    view, prefix = run.history.view(), f"{run.source.trainer}/"
+    names = view.names()
+    left = {name.removeprefix(prefix): name for name in names if name.startswith(prefix)}
+    if "reward/mean" in names or not left:
+        return run
+    values = {short: view.series(name).finite().values for short, name in left.items()}
+    ends = {short: (float(known.min()), float(known.max())) for short, known in values.items() if len(known)}
+    rows = [(row, {short: pair[row] for short, pair in ends.items()}) for row in (0, 1)]
+    seen = [*ends, *(name for name in names if not name.startswith(prefix))]
+    found, notes = guessed(rows, seen, {ours: "" for ours in mapping})
+    new = {left[short]: ours for short, ours in found.items() if short in ends and ours in VOCABULARY}
+    if "reward/mean" not in new.values():
+        return run  # the trainer's own log, in which names are as they should be
+    definitions = {ours: definition(ours, theirs.removeprefix(prefix)) for theirs, ours in new.items()}
+    for history in run.histories.values():
+        said = history.about.get("metrics")
+        history.about = {**history.about, "metrics": {**(said if isinstance(said, Mapping) else {}), **definitions}}
+    return replace(run, histories={n: one.renamed(new) for n, one in run.histories.items()}).noted(notes)
 
 
 def guessed(rows: list[Row], seen: Iterable[str], mapping: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
