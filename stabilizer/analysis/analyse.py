@@ -23,7 +23,7 @@ from stabilizer.core.records import SCHEMA, SEVERITIES, Cause, Finding, RemedyAd
 from stabilizer.detectors import DETECTORS, ENDINGS
 from stabilizer.detectors.base import Detector
 from stabilizer.detectors.evidence.forecast import Forecast, forecast
-from stabilizer.remedies import BY_ID, LIVE, fitted, for_cause
+from stabilizer.remedies import BY_ID, LIKELY, LIVE, fitted, for_cause
 from stabilizer.runs.history import RunView
 from stabilizer.runs.loaded import LoadedRun
 from stabilizer.runs.story import Incident, incidents, summary
@@ -247,7 +247,8 @@ def _spelled_out(finding: Finding, run: LoadedRun, onset: int, *, harm: bool) ->
     """The finding with remedies that fit the state of the run, each with `how` in the words of its trainer.
 
     `onset` is the onset of its incident, because a rollback goes back to before all of it. `harm` is whether the
-    incident is open and more severe than info. Remedies for which the trainer has no setting come last.
+    incident is open and more severe than info. Remedies for which the trainer has no setting come last, and so do changes of
+    settings where the cause is unlikely.
     """
     if "next" in finding.evidence:
         return _explained_by_the_log(finding)
@@ -255,6 +256,8 @@ def _spelled_out(finding: Finding, run: LoadedRun, onset: int, *, harm: bool) ->
     ours = trainer == "stabilizer"
     state = str(run.history.about.get("state", ""))
     advice = fitted(finding.remedies, harm=harm, state=state, ours=ours)
+    if finding.causes and finding.causes[0].confidence < LIKELY:  # a guess is looked into before a setting is changed
+        advice = tuple(sorted(advice, key=lambda one: bool(one.change)))
     if ours:
         return replace(finding, remedies=tuple(r if r.how else replace(r, how="manually") for r in advice))
     config = run.history.about.get("config") or {}

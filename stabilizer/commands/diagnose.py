@@ -34,7 +34,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         " traceback, table or configuration",
     )  # fmt: skip
     parser.add_argument(
-        "--all", action="store_true", help="also list each check that lacks a metric, and what to log for it"
+        "--full",
+        "--all",
+        dest="all",
+        action="store_true",
+        help="all incidents with all their findings and fixes, and each check that lacks a metric",
     )
     parser.add_argument(
         "--fail-on",

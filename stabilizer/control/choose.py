@@ -7,7 +7,7 @@ from typing import Literal
 
 from stabilizer.control.budget import MAX_FAILURES, Refusal, quiet_hours, resting
 from stabilizer.core.records import Cause
-from stabilizer.remedies import LOWER_LR, RESTORE, ROLL_BACK, fitting
+from stabilizer.remedies import LIKELY, LOWER_LR, RESTORE, ROLL_BACK, fitting
 from stabilizer.remedies.base import Change, Remedy
 from stabilizer.remedies.evidence import leapt_far
 from stabilizer.remedies.going_back import returns
@@ -16,8 +16,6 @@ from stabilizer.remedies.urgency import DIVERGENCE, rank
 
 SUGGESTIONS = 3
 """Most proposals for one incident in a mode that applies nothing; a longer list would not be useful advice."""
-LIKELY = 0.5
-"""Confidence from which a cause is more likely than not."""
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,10 @@ from rich.text import Text
 
 from stabilizer.analysis.analyse import Analysis
 from stabilizer.core.metrics import metric
-from stabilizer.core.records import Cause, Finding, RemedyAdvice
+from stabilizer.core.records import SEVERITIES, Cause, Finding, RemedyAdvice
 from stabilizer.core.severity import ICONS, WORDS
 from stabilizer.core.text import plain
+from stabilizer.remedies import LIKELY
 from stabilizer.runs.history import Series
 from stabilizer.runs.loaded import PASTED
 from stabilizer.runs.story import Incident, summary
@@ -66,19 +67,19 @@ def sparkline(series: Series, width: int, *, log: bool = False, ascii_only: bool
 
 
 def show(analysis: Analysis, out: Console, *, everything: bool = False) -> None:
-    """Print the page; with `everything` also each detector that had nothing to look at."""
+    """Print the page: about one screen, or with `everything` all incidents, fixes and checks in full."""
     _Page(analysis, out, everything=everything).print()
 
 
-CHANGES, NORMAL = 4, 3
-"""Changes and normal patterns that a page shows without --all."""
+CHANGES, NORMAL, INCIDENTS, FIXES = 4, 3, 6, 3
+"""Changes, normal patterns, further incidents and further fixes that a page lists without --full."""
 
 
 class _Page:
     """One analysis being printed; `ascii` where the terminal can't show more."""
 
     def __init__(self, analysis: Analysis, out: Console, *, everything: bool):
-        self.everything = everything
+        self.everything = everything or analysis.run.name == PASTED  # pasted text has few rows and one question
         self.analysis = analysis
         self.out = out
         self.ascii = not (out.encoding or "").lower().startswith("utf")
@@ -86,8 +87,7 @@ class _Page:
 
     def print(self) -> None:
         self._head()
-        for incident in self.analysis.incidents:
-            self._incident(incident)
+        self._incidents()
         self._changes()
         self._outlook()
         self._journal()
@@ -148,35 +148,82 @@ class _Page:
             return ["The detectors that had their metrics found no problem.", *doubts]
         return doubts
 
-    def _incident(self, incident: Incident) -> None:
+    def _incidents(self) -> None:
+        """The incident that matters most in full, the others in two lines each; with `everything` all in full."""
+        incidents = self.analysis.incidents
+        if self.everything:
+            for incident in incidents:
+                self.out.print()
+                self._incident(incident)
+            return
+        order = sorted(incidents, key=lambda one: (one.open, SEVERITIES.index(one.severity), one.onset), reverse=True)
+        first = [one for one in order[:1] if one.open or one.severity != "info"]  # a remark that is over needs no page
+        for incident in first:
+            self.out.print()
+            self._incident(incident)
+        others = order[len(first) :]
+        if others:
+            self._title("Other incidents" if first else "Remarks that are over")
+        for incident in others[:INCIDENTS]:
+            self._head_of(incident)
+        if len(others) > INCIDENTS:
+            self._line(Text(f"{len(others) - INCIDENTS:,} more with --full", "dim"), 2)
+
+    def _head_of(self, incident: Incident) -> None:
+        self._title_of(incident)
+        if incident.headline:
+            self._line(Text(self._typed(plain(incident.headline))), 2)
+
+    def _title_of(self, incident: Incident) -> None:
         state = "open" if incident.open else "resolved"
-        self.out.print()
         title = f"{self._icon(incident.severity)} Incident {incident.number}"
         head = Text.assemble(
             (title, STYLES[incident.severity]), f"  {plain(incident.lead.id)}  {WORDS[incident.severity]}, {state}, "
         )
         head.append(f"since step {incident.onset:,}", "bold")
         self._line(head, 0)
-        if incident.headline:
-            self._line(Text(self._typed(plain(incident.headline))), 2)
-        for finding in incident.findings:
-            self._finding(finding)
+
+    def _incident(self, incident: Incident) -> None:
+        if self.everything:
+            self._head_of(incident)
+            for finding in incident.findings:
+                self._finding(finding)
+        else:
+            self._title_of(incident)
+            self._finding(incident.lead, named=False)
+            newest = {finding.id: finding for finding in incident.findings if finding.id != incident.lead.id}
+            for finding in newest.values():
+                self._beside(finding, sum(one.id == finding.id for one in incident.findings))
         if incident.severity != "info" or incident.cause != "undetermined":
             self._causes(incident.explained.causes)
-        self._remedies(incident.explained.remedies, "What to do" if incident.open else "Next time")
+        first = next(iter(incident.explained.causes), None)
+        label = "What to do" if incident.open else "Next time"
+        self._remedies(incident.explained.remedies, "If that is so" if first and first.confidence < LIKELY else label)
         if incident.severity != "info" and incident.cause == "undetermined" and incident.open:
             words = f"do not change settings on a guess: keep a checkpoint from before step {incident.onset:,}, and"
             self._label("What to do", Text(f"{words} read ten answers with their rewards from before and after it"))
 
-    def _finding(self, finding: Finding) -> None:
+    def _beside(self, finding: Finding, times: int) -> None:
+        """The newest finding of its kind in the same incident, in short."""
         line = Text.assemble((plain(finding.id), "bold"), (f"  {WORDS[finding.severity]}", STYLES[finding.severity]))
-        line.append(f", {finding.state}, onset {finding.onset_step:,}, detected at {finding.detected_step:,}", "dim")
-        line.append(f", last seen at {finding.last_step:,}" if finding.last_step > finding.detected_step else "", "dim")
+        line.append(
+            f", {finding.state}, onset {finding.onset_step:,}" + (f", {times} times" if times > 1 else ""), "dim"
+        )
+        line.append(f": {self._typed(plain(finding.summary))}")
         self._line(line, 2)
-        self._line(Text(self._typed(plain(finding.summary))), 4)
+
+    def _finding(self, finding: Finding, *, named: bool = True) -> None:
+        seen = f"onset {finding.onset_step:,}, detected at {finding.detected_step:,}"
+        seen += f", last seen at {finding.last_step:,}" if finding.last_step > finding.detected_step else ""
+        if named:
+            word = (f"  {WORDS[finding.severity]}", STYLES[finding.severity])
+            self._line(Text.assemble((plain(finding.id), "bold"), word, (f", {finding.state}, {seen}", "dim")), 2)
+        self._line(Text(self._typed(plain(finding.summary))), 4 if named else 2)
         name = finding.evidence.get("metric")
         if isinstance(name, str):
             self._evidence(name, finding)
+        if not named:
+            self._line(Text(seen, "dim"), 4)
 
     def _evidence(self, name: str, finding: Finding) -> None:
         """The metric from well before the onset to the end of the finding, with the onset marked under it."""
@@ -215,15 +262,22 @@ class _Page:
 
     def _remedies(self, remedies: Sequence[RemedyAdvice], label: str) -> None:
         first: dict[str, int] = {}
-        for place, remedy in enumerate(remedies, 1):
+        full = len(remedies) if self.everything else 1
+        for place, remedy in enumerate(remedies[: full + FIXES], 1):
             text = Text.assemble((plain(remedy.id), "bold"))
             if changes := change_text(remedy.change, self.analysis.run.source.trainer):
                 text.append(f"  {self._typed(changes)}", "cyan")
             text.append(f"  [{remedy.safety}]", "dim")
+            if place > full:
+                text.append(f"  {self._typed(plain(remedy.why))}", "dim")
+                self._label("", Text.assemble(f"{place}. ", text), hang=True)
+                continue
             same = first.setdefault(remedy.how, place)
             text.append(f"\n{self._typed(plain(remedy.how)) if same == place else f'how: see {same}'}")
             text.append(f"\n{self._typed(plain(remedy.why))}", "dim")
             self._label(label if place == 1 else "", Text.assemble(f"{place}. ", text), hang=True)
+        if len(remedies) > 1 and not self.everything:
+            self._label("", Text("--full says how to make each of them", "dim"))
         if any(remedy.change for remedy in remedies):
             self._label("", Text("Make one change at a time, and check the reward before the next.", "dim"))
 
@@ -264,7 +318,7 @@ class _Page:
         if not blind:
             return
         if not self.everything:
-            self._title(f"Not checked because a metric is missing: {len(blind)}  (--all lists them and what to log)")
+            self._title(f"Not checked because a metric is missing: {len(blind)}  (--full lists them and what to log)")
             return
         self._title("Not checked because a metric is missing")
         for item in blind:
@@ -297,7 +351,7 @@ class _Page:
         for item in shown:
             self._line(Text(self._typed(f"· {plain(item.why)}")), 2)
         if len(shown) < len(known):
-            self._line(Text(f"{len(known) - len(shown)} more with --all", "dim"), 2)
+            self._line(Text(f"{len(known) - len(shown)} more with --full", "dim"), 2)
 
     def _closing(self) -> None:
         if self.analysis.run.name == PASTED:

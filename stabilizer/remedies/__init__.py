@@ -89,6 +89,8 @@ REMEDIES: tuple[Remedy, ...] = (
 
 BY_ID = {remedy.id: remedy for remedy in REMEDIES}
 
+LIKELY = 0.5
+"""Confidence from which a cause is more likely than not."""
 RECOVERS = 3
 """Number of newest rows; one finite value among them means that finite numbers are back."""
 

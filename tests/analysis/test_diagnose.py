@@ -536,12 +536,12 @@ def test_checks_that_lack_a_metric_are_one_line_until_all_are_asked_for(tmp_path
     log = write(tmp_path, broken_state())
     main(["diagnose", str(log)])
     folded = capsys.readouterr().out
-    main(["diagnose", str(log), "--all"])
+    main(["diagnose", str(log), "--full"])
     whole = capsys.readouterr().out
     missing = [item["id"] for item in answer(capsys, log)[1]["not_checked"]]
     assert missing, "JSON lists them in either case"
     (line,) = [line for line in folded.splitlines() if "Not checked" in line]
-    assert line.split("  ")[0].endswith(f": {len(missing)}") and "--all" in line
+    assert line.split("  ")[0].endswith(f": {len(missing)}") and "--full" in line
     assert [name for name in missing if f"· {name}: log" in folded] == []
     assert [name for name in missing if f"· {name}: log" not in whole] == []
 
