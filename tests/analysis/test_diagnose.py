@@ -70,12 +70,12 @@ def answer(capsys, *words: str) -> tuple[int, object, str]:
     return code, json.loads(out), err
 
 
-def page(analysis: Analysis, width: int = 80, encoding: str = "utf-8") -> str:
+def page(analysis: Analysis, width: int = 80, encoding: str = "utf-8", *, full: bool = False) -> str:
     raw = io.BytesIO()
     file = io.TextIOWrapper(raw, encoding=encoding)
     out = console(file)
     out.width = width
-    show(analysis, out)
+    show(analysis, out, everything=full)
     file.flush()
     return raw.getvalue().decode(encoding)
 
@@ -387,7 +387,7 @@ def test_the_page_holds_everything_at_any_width_and_encoding(tmp_path, width, en
 def test_steps_shared_by_two_remedies_are_printed_once(tmp_path):
     shared = "halve the batch; needs a restart"
     remedies = tuple(RemedyAdvice(id, "advice", {}, "it fits then", shared) for id in ("save-memory", "shrink-batch"))
-    shown = page(analysis_with(tmp_path, replace(FINDING, remedies=remedies)))
+    shown = page(analysis_with(tmp_path, replace(FINDING, remedies=remedies)), full=True)
     assert shown.count(shared) == 1 and "how: see 1" in shown and "shrink-batch" in shown
 
 
@@ -544,6 +544,44 @@ def test_checks_that_lack_a_metric_are_one_line_until_all_are_asked_for(tmp_path
     assert line.split("  ")[0].endswith(f": {len(missing)}") and "--full" in line
     assert [name for name in missing if f"· {name}: log" in folded] == []
     assert [name for name in missing if f"· {name}: log" not in whole] == []
+
+
+def findings_of_three_incidents() -> list[Finding]:
+    older = replace(FINDING, id="policy/kl-runaway", severity="warn", state="resolved", incident=2, onset_step=5)
+    beside = replace(FINDING, id="reward/collapse", severity="warn", summary="the reward fell", onset_step=22)
+    remark = replace(FINDING, id="reward/plateau", severity="info", state="resolved", incident=3, summary="flat once")
+    return [FINDING, beside, replace(beside, onset_step=30), older, remark]
+
+
+def test_one_screen_shows_the_open_critical_incident_and_lists_the_others(tmp_path):
+    remedies = tuple(RemedyAdvice(id, "advice", {}, f"why {id}", f"how {id}") for id in ("first-fix", "second-fix"))
+    analysis = analysis_with(tmp_path, *(replace(one, remedies=remedies) for one in findings_of_three_incidents()))
+    short, full = page(analysis), page(analysis, full=True)
+    assert short.index("Incident 1") < short.index("Other incidents") < short.index("Incident 2")
+    assert "how first-fix" in short and "how second-fix" not in short and "why second-fix" in short
+    assert short.count("reward/collapse") == 1 and "2 times" in short
+    assert full.count("reward/collapse") == 2 and "how second-fix" in full
+    assert all(f"Incident {number}" in page_of for number in (1, 2, 3) for page_of in (short, full))
+    assert len(short.splitlines()) < len(full.splitlines())
+
+
+def test_a_resolved_remark_of_a_healthy_run_gets_no_list_of_fixes(tmp_path):
+    remark = replace(FINDING, severity="info", state="resolved")
+    shown = page(analysis_with(tmp_path, remark, verdict="info"))
+    assert "Remarks that are over" in shown and "beta=0.001" not in shown
+
+
+def test_a_guess_is_looked_into_before_a_setting_is_changed(tmp_path):
+    from stabilizer.analysis.analyse import _spelled_out
+
+    run = load(write(tmp_path, state("0.20")))
+    advice = (FINDING.remedies[0], RemedyAdvice("grow-batch", "advice", {}, "less noise", ""))
+
+    def order(confidence: float) -> list[str]:
+        doubted = replace(FINDING, causes=(Cause("no-kl-anchor", confidence, "beta = 0"),), remedies=advice)
+        return [one.id for one in _spelled_out(doubted, run, 20, harm=True).remedies]
+
+    assert order(0.45) == ["grow-batch", "raise-beta"] and order(0.7) == ["raise-beta", "grow-batch"]
 
 
 def long_log(folder: Path) -> Path:
