@@ -57,8 +57,8 @@ class NoSignal(Detector):
         logged, rows without any spread count; where not even that is, a reward or accuracy that has been the same
         number, 0 or less, in all rows.
 
-        Where `half` of the groups or more have no spread, by one standard error, `info` in any case until the task is
-        solved: only the others teach anything.
+        Where only zero-variance groups are logged and `half` or more have no spread, by one standard error, `info` in
+        any case until the task is solved: only the others teach anything.
 
         Critical from `nearly_all`, and when the reward fell to get there. `info` while the reward is still rising,
         because the rest of the batch is then enough, and during the first `patience` steps of a run that never had a
@@ -184,6 +184,8 @@ class NoSignal(Detector):
 
     def _wasted(self, view: RunView) -> Finding | None:
         """Half of each batch teaches nothing, whatever those groups earn and whatever the reward does."""
+        if "reward/all_fail_frac" in view:
+            return None  # that share says which of them fail
         series = view.series("reward/zero_std_frac").last(500).finite()
         if len(series) < self.window or float(series.values[-self.window :].mean()) < self.half:
             return None
