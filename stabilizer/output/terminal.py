@@ -71,8 +71,9 @@ def show(analysis: Analysis, out: Console, *, everything: bool = False) -> None:
     _Page(analysis, out, everything=everything).print()
 
 
-CHANGES, NORMAL, INCIDENTS, FIXES = 4, 3, 6, 3
-"""Changes, normal patterns, further incidents and further fixes that a page lists without --full."""
+CHANGES, NORMAL, INCIDENTS, FIXES, BESIDE = 4, 3, 6, 3, 4
+"""Changes, normal patterns, further incidents, further fixes and further findings of an incident that a page lists
+without --full."""
 
 
 class _Page:
@@ -189,19 +190,29 @@ class _Page:
             for finding in incident.findings:
                 self._finding(finding)
         else:
-            self._title_of(incident)
-            self._finding(incident.lead, named=False)
-            newest = {finding.id: finding for finding in incident.findings if finding.id != incident.lead.id}
-            for finding in newest.values():
-                self._beside(finding, sum(one.id == finding.id for one in incident.findings))
+            self._in_short(incident)
         if incident.severity != "info" or incident.cause != "undetermined":
             self._causes(incident.explained.causes)
-        first = next(iter(incident.explained.causes), None)
-        label = "What to do" if incident.open else "Next time"
-        self._remedies(incident.explained.remedies, "If that is so" if first and first.confidence < LIKELY else label)
+        self._what_to_do(incident)
+
+    def _what_to_do(self, incident: Incident) -> None:
+        explained = incident.explained
+        guess = bool(explained.causes) and explained.causes[0].confidence < LIKELY
+        label = "If that is so" if guess else "What to do" if incident.open else "Next time"
+        self._remedies(explained.remedies, label)
         if incident.severity != "info" and incident.cause == "undetermined" and incident.open:
             words = f"do not change settings on a guess: keep a checkpoint from before step {incident.onset:,}, and"
             self._label("What to do", Text(f"{words} read ten answers with their rewards from before and after it"))
+
+    def _in_short(self, incident: Incident) -> None:
+        """The leading finding, and the newest of each other kind."""
+        self._title_of(incident)
+        self._finding(incident.lead, named=False)
+        newest = {finding.id: finding for finding in incident.findings if finding.id != incident.lead.id}
+        for finding in list(newest.values())[:BESIDE]:
+            self._beside(finding, sum(one.id == finding.id for one in incident.findings))
+        if len(newest) > BESIDE:
+            self._line(Text(f"{len(newest) - BESIDE} more findings with --full", "dim"), 2)
 
     def _beside(self, finding: Finding, times: int) -> None:
         """The newest finding of its kind in the same incident, in short."""
@@ -261,25 +272,28 @@ class _Page:
             self._label("Or else", Text(self._typed(f"{plain(other.id)} ({other.confidence:.0%}): {plain(other.why)}")))
 
     def _remedies(self, remedies: Sequence[RemedyAdvice], label: str) -> None:
+        """The first in full and some others in one line each; with `everything` all in full."""
         first: dict[str, int] = {}
         full = len(remedies) if self.everything else 1
         for place, remedy in enumerate(remedies[: full + FIXES], 1):
-            text = Text.assemble((plain(remedy.id), "bold"))
-            if changes := change_text(remedy.change, self.analysis.run.source.trainer):
-                text.append(f"  {self._typed(changes)}", "cyan")
-            text.append(f"  [{remedy.safety}]", "dim")
-            if place > full:
+            text = self._fix(remedy)
+            if place <= full:
+                same = first.setdefault(remedy.how, place)
+                how = self._typed(plain(remedy.how)) if same == place else f"how: see {same}"
+                text.append(f"\n{how}\n").append(self._typed(plain(remedy.why)), "dim")
+            else:
                 text.append(f"  {self._typed(plain(remedy.why))}", "dim")
-                self._label("", Text.assemble(f"{place}. ", text), hang=True)
-                continue
-            same = first.setdefault(remedy.how, place)
-            text.append(f"\n{self._typed(plain(remedy.how)) if same == place else f'how: see {same}'}")
-            text.append(f"\n{self._typed(plain(remedy.why))}", "dim")
             self._label(label if place == 1 else "", Text.assemble(f"{place}. ", text), hang=True)
-        if len(remedies) > 1 and not self.everything:
+        if len(remedies) > full:
             self._label("", Text("--full says how to make each of them", "dim"))
         if any(remedy.change for remedy in remedies):
             self._label("", Text("Make one change at a time, and check the reward before the next.", "dim"))
+
+    def _fix(self, remedy: RemedyAdvice) -> Text:
+        text = Text.assemble((plain(remedy.id), "bold"))
+        if changes := change_text(remedy.change, self.analysis.run.source.trainer):
+            text.append(f"  {self._typed(changes)}", "cyan")
+        return text.append(f"  [{remedy.safety}]", "dim")
 
     def _journal(self) -> None:
         actions = self.analysis.run.actions

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from stabilizer.core.metrics import VOCABULARY
 from stabilizer.formats.number_log import NumberLog
 from stabilizer.formats.rows import Row, assemble, definition
@@ -131,23 +133,25 @@ def completed(run: LoadedRun, mapping: Mapping[str, str]) -> LoadedRun:
     """The run of a known trainer, with guesses for the names that its folder does not list, where its log has no
     reward: a script that copied the loop of that trainer kept some of its names and changed others."""
     view, prefix = run.history.view(), f"{run.source.trainer}/"
-    names = view.names()
-    left = {name.removeprefix(prefix): name for name in names if name.startswith(prefix)}
-    if "reward/mean" in names or not left:
+    left = {name.removeprefix(prefix): name for name in view.names() if name.startswith(prefix)}
+    if "reward/mean" in view or not left:
         return run
-    values = {short: view.series(name).finite().values for short, name in left.items()}
-    ends = {short: (float(known.min()), float(known.max())) for short, known in values.items() if len(known)}
-    rows = [(row, {short: pair[row] for short, pair in ends.items()}) for row in (0, 1)]
-    seen = [*ends, *(name for name in names if not name.startswith(prefix))]
-    found, notes = guessed(rows, seen, {ours: "" for ours in mapping})
-    new = {left[short]: ours for short, ours in found.items() if short in ends and ours in VOCABULARY}
+    ends = _ends({short: view.series(name).finite().values for short, name in left.items()})
+    known = [name for name in view.names() if not name.startswith(prefix)]
+    found, notes = guessed(ends, [*left, *known], dict.fromkeys(mapping, ""))
+    new = {left[short]: ours for short, ours in found.items() if short in left and ours in VOCABULARY}
     if "reward/mean" not in new.values():
         return run  # the trainer's own log, in which names are as they should be
-    definitions = {ours: definition(ours, theirs.removeprefix(prefix)) for theirs, ours in new.items()}
     for history in run.histories.values():
-        said = history.about.get("metrics")
-        history.about = {**history.about, "metrics": {**(said if isinstance(said, Mapping) else {}), **definitions}}
+        said = {ours: definition(ours, theirs.removeprefix(prefix)) for theirs, ours in new.items()}
+        history.about = {**history.about, "metrics": {**(history.about.get("metrics") or {}), **said}}
     return replace(run, histories={n: one.renamed(new) for n, one in run.histories.items()}).noted(notes)
+
+
+def _ends(values: Mapping[str, np.ndarray]) -> list[Row]:
+    """Two rows with the lowest and the highest of each: enough to see which metrics the values fit."""
+    known = {name: of for name, of in values.items() if len(of)}
+    return [(row, {name: float(end(of)) for name, of in known.items()}) for row, end in enumerate((np.min, np.max))]
 
 
 def guessed(rows: list[Row], seen: Iterable[str], mapping: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
