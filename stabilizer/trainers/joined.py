@@ -13,12 +13,16 @@ from stabilizer.runs.loaded import LoadedRun, Texts
 from stabilizer.trainers.all import find
 
 
+def writer(run: LoadedRun) -> str:
+    """The trainer whose code wrote the files of a run: that of another one, where it runs inside."""
+    known = find(run.source.trainer)
+    return known.dumps_as if known and known.dumps_as else run.source.trainer
+
+
 def belongs(dump: LoadedRun, run: LoadedRun) -> bool:
     """Whether the dump is of the same training as the log."""
-    known = find(run.source.trainer)
-    writer = known.dumps_as if known and known.dumps_as else run.source.trainer
     steps = [step for _, step in run.ticks]
-    return writer == dump.source.trainer and bool(steps) and dump.texts.steps[0] <= max(steps)
+    return writer(run) == dump.source.trainer and bool(steps) and dump.texts.steps[0] <= max(steps)
 
 
 def joined(run: LoadedRun, dump: LoadedRun, where: str) -> LoadedRun:

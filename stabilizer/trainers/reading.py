@@ -19,7 +19,7 @@ from stabilizer.formats.tailing import current
 from stabilizer.runs.listing import list_runs
 from stabilizer.runs.loaded import LoadedRun, NoMetrics
 from stabilizer.runs.reader import RunError
-from stabilizer.trainers import containers, folder, notebook
+from stabilizer.trainers import containers, folder, joined, notebook
 from stabilizer.trainers.all import FAMILIES, TRAINERS
 from stabilizer.trainers.config_file import config_file
 from stabilizer.trainers.other import guesses
@@ -67,7 +67,7 @@ def load(
                 return _near_misses(folder.richest(path, found, mapping=wanted, config=settings).noted(closed), wanted)
         elif reader := reader or recognised(path):
             run = _read(reader, path, wanted, settings, guessed=not format)
-            run = run if reader.rank == Rank.OWN else guesses.completed(run, wanted)
+            run = run if reader.rank == Rank.OWN else guesses.completed(run, joined.writer(run), wanted)
             return _near_misses(run.noted(closed), wanted)
         if closed:
             raise RunError(f"{path}: no log in it that can be read; {closed[0]}")

@@ -49,47 +49,49 @@ GUESSES: dict[str, tuple[str, ...]] = {
 
 SPELLINGS: dict[str, tuple[str, ...]] = {
     "reward/mean": (
-        "reward", "reward total", "total reward", "reward overall", "episode reward", "ep reward", "episodic reward",
-        "batch reward", "score", "total score", "return", "episode return", "ep return", "episodic return",
+        "reward", "total reward", "reward overall", "episode reward", "batch reward", "score", "reward score",
+        "critic score", "critic reward", "total score", "return", "episode return", "r",
     ),
     "policy/kl_ref": (
-        "kl", "kl ref", "ref kl", "kl to ref", "kl with ref", "kl vs ref", "kl divergence", "kl divergence ref",
-        "approx kl ref", "kl from ref",
+        "kl", "kl ref", "kl to ref", "kl with ref", "kl vs ref", "kl divergence", "kl divergence ref", "approx kl ref",
+        "kl from ref",
     ),
-    "policy/kl_old": ("approx kl", "kl old", "old kl", "kl to old", "kl sample train v1"),
-    "policy/entropy": ("entropy", "token entropy", "policy entropy", "entropy token"),
-    "policy/clip_frac": ("clip frac", "policy clip frac", "clipped frac", "frac clipped"),
-    "policy/loss": ("policy loss", "loss policy", "pi loss"),
+    "policy/kl_old": ("approx kl", "kl old", "kl to old", "kl sample train v1"),
+    "policy/entropy": ("entropy", "token entropy", "policy entropy", "action entropy"),
+    "policy/clip_frac": ("clip frac", "policy clip frac", "ratio clip frac"),
+    "policy/loss": ("policy loss", "pi loss", "grpo loss"),
     "optim/grad_norm": (
-        "grad norm", "policy grad norm", "actor grad norm", "global grad norm", "norm grad", "grad norm total",
-        "total grad norm",
+        "grad norm", "policy grad norm", "actor grad norm", "global grad norm", "total grad norm", "gnorm",
+        "total norm",
     ),
     "optim/lr": ("lr", "current lr", "actor lr", "policy lr"),
     "rollout/length_mean": (
         "response length", "completion length", "generation length", "output length", "answer length",
-        "response token", "completion token", "output token", "token response", "token completion", "token output",
-        "ac token turn", "generated token", "response length token", "completion length token",
+        "response token", "completion token", "output token", "ac token turn", "generated token", "generation token",
+        "response length token", "completion length token", "length", "seq length",
     ),
     "rollout/truncated_frac": (
-        "truncated frac", "frac truncated", "truncation frac", "overlong frac", "frac overlong",
-        "response length clip frac", "completion clipped frac", "response clip frac",
+        "truncated frac", "truncation frac", "overlong frac", "response length clip frac", "completion clip frac",
+        "response clip frac", "clip frac length",
+        "max length frac", "hit max frac",
     ),
-    "reward/std": ("reward std", "std reward", "reward stdev", "reward total std"),
+    "reward/std": ("reward std", "reward total std"),
     "reward/zero_std_frac": (
-        "frac reward zero std", "zero std frac", "frac zero std", "zero std group frac", "frac group zero std",
-        "zero std reward frac", "zero variance frac", "frac zero variance", "zero variance group frac",
-        "zero advantage frac", "frac zero advantage", "degenerate group frac", "frac degenerate group",
-        "uniform group frac",
+        "reward zero std frac", "zero std frac", "zero std group frac", "zero variance frac",
+        "zero variance group frac", "zero advantage frac", "degenerate group frac", "uniform group frac",
+        "degenerate group", "dead group frac", "all same frac", "same reward frac",
     ),
     "accuracy/train": (
-        "accuracy", "success frac", "pass frac", "solve frac", "correct frac", "frac correct", "correct", "pass@1",
+        "accuracy", "success frac", "pass frac", "solve frac", "correct frac", "correct", "pass@1", "win frac",
+        "solved frac", "success", "exact match", "correctness frac",
     ),
     "accuracy/val": tuple(
         f"{held_out} {word}" for held_out in ("val", "eval", "test", "validation", "heldout", "held out")
         for word in ("accuracy", "success frac", "pass frac", "solve frac", "correct frac", "pass@1")
     ),
 }  # fmt: skip
-"""Our metric -> what its names come down to (`plain_names.plainly`), for whatever `GUESSES` does not list."""
+"""Our metric -> what its names come down to (`plain_names.plainly`, in any order), for whatever `GUESSES` does not
+list."""
 
 _AMBIGUOUS = ("score", "total score", "return", *SPELLINGS["accuracy/train"], *SPELLINGS["accuracy/val"])
 """Words that other kinds of training use as well: they count only beside signs of a policy."""
@@ -129,10 +131,10 @@ def run_of(log: NumberLog, mapping: Mapping[str, str], config: Mapping[str, Any]
     )
 
 
-def completed(run: LoadedRun, mapping: Mapping[str, str]) -> LoadedRun:
-    """The run of a known trainer, with guesses for the names that its folder does not list, where its log has no
-    reward: a script that copied the loop of that trainer kept some of its names and changed others."""
-    view, prefix = run.history.view(), f"{run.source.trainer}/"
+def completed(run: LoadedRun, writer: str, mapping: Mapping[str, str]) -> LoadedRun:
+    """The run of a known trainer, with guesses for the names that the folder of `writer` does not list, where its log
+    has no reward: a script that copied the loop of that trainer kept some of its names and changed others."""
+    view, prefix = run.history.view(), f"{writer}/"
     left = {name.removeprefix(prefix): name for name in view.names() if name.startswith(prefix)}
     if "reward/mean" in view or not left:
         return run
@@ -187,19 +189,22 @@ def _listed(seen: Iterable[str], rows: list[Row]) -> Iterator[tuple[str, str]]:
 
 
 def _spelled(seen: Iterable[str], names: Mapping[str, str], rows: list[Row]) -> dict[str, str]:
-    """Names that come down to one we know, the likeliest of each first."""
+    """Names that come down to one we know, the likeliest of each first; the exact ones before those with more words."""
     free = [key for key in sorted(seen, key=lambda key: (len(key), key)) if names[key] == key and key not in VOCABULARY]
-    plain: dict[str, str] = {}
-    for key in free:
-        plain.setdefault(plainly(key), key)
     policy = any(_OF_A_POLICY.search(key.lower()) for key in seen)
     found: dict[str, str] = {}
-    for ours, words in SPELLINGS.items():
-        for word in words:
-            key = plain.get(word, "")
-            if key and key not in found and (policy or word not in _AMBIGUOUS) and _possible(ours, key, rows):
-                found[key] = ours
-                break
+    for loosely in (False, True):
+        plain: dict[str, str] = {}
+        for key in free:
+            plain.setdefault(plainly(key, loosely=loosely), key)
+        for ours, words in SPELLINGS.items():
+            if ours in found.values():
+                continue
+            for word in words:
+                key = plain.get(plainly(word), "")
+                if key and key not in found and (policy or word not in _AMBIGUOUS) and _possible(ours, key, rows):
+                    found[key] = ours
+                    break
     return found
 
 

@@ -109,7 +109,7 @@ SIGNS = (
 )  # fmt: skip
 """Keys that exist from a version on, newest first: the oldest TRL that can have written the log."""
 
-ONLINE = ("reward", "reward_std", "objective/scores", "completion_length")
+ONLINE = ("reward", "reward_std", "frac_reward_zero_std", "objective/scores", "completion_length")
 OFFLINE = ("rewards/chosen", "logps/chosen")
 
 CONFIG_NAMES = ("grpo_config", "training_args", "training_config", "config", "recipe", "args")
