@@ -191,8 +191,8 @@ SPELLED = {
     "rollout/length_mean", "avg_completion_tokens": "rollout/length_mean", "response_length/max": None,
     "max_completion_length": None, "frac_truncated": "rollout/truncated_frac", "zero_std_ratio":
     "reward/zero_std_frac", "frac_zero_variance_groups": "reward/zero_std_frac", "success_rate": "accuracy/train",
-    "train/pass@1": "accuracy/train", "eval/success_rate": "accuracy/val", "heldout_accuracy": "accuracy/val", "rewards/fmt":
-    "reward/fmt/mean",
+    "train/pass@1": "accuracy/train", "eval/success_rate": "accuracy/val", "heldout_accuracy": "accuracy/val",
+    "rewards/fmt": "reward/fmt/mean",
 }  # fmt: skip
 
 
