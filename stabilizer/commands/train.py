@@ -92,7 +92,7 @@ def run(args: argparse.Namespace) -> int:
             return trainer
 
         try:
-            follow_lead(ranks, built)
+            follow_lead(ranks, built, lambda: watch.heart.enter("paused"))
             watch.close()
         except (ValueError, OSError) as error:
             raise ValueError(f"rank {ranks.rank}: {error}") from error

@@ -255,16 +255,21 @@ def together(method: Callable[..., T]) -> Callable[..., T]:
     return everywhere
 
 
-def follow(ranks: Ranks, build: Callable[[TrainConfig], Any]) -> None:
-    """The work of every rank but the first: build the trainer, then make every call that rank 0 makes."""
+def follow(ranks: Ranks, build: Callable[[TrainConfig], Any], waits: Callable[[], object] = lambda: None) -> None:
+    """The work of every rank but the first: build the trainer, then make every call that rank 0 makes.
+
+    `waits` is called before each wait for a call. Such a wait lasts as long as rank 0 is paused.
+    """
     config = ranks.told()
     if config is None:
         return
     trainer = build(config)
+    waits()
     while (told := ranks.told()) is not None:
         name, args, kwargs, knobs, skip = told
         trainer.controls.mirror(knobs, skip=skip)
         getattr(trainer, name)(*args, **kwargs)
+        waits()
 
 
 # --- how a process learns its place -----------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from stabilizer.control.probe import probe
 from stabilizer.runs.reader import RunReader
 from stabilizer.training import loop
 from stabilizer.training.loop import Trainer
-from stabilizer.training.ranks import RankLost, Ranks, launched, refuse
+from stabilizer.training.ranks import RankLost, Ranks, follow, launched, refuse
 from tests.training.rank_processes import run_commands, run_ranks, weights
 
 CLOSE = 2e-6
@@ -239,6 +239,24 @@ def test_processes_that_a_launcher_restarts_resume_their_run(tmp_path, monkeypat
     metrics, state, _ = recorded(tmp_path)
     assert state == "finished" and [step for step, _ in metrics["reward/mean"]] == [1, 2, 3, 4, 5, 6]
     assert main(words) == 0, "nothing is left to train, which is no failure"
+
+
+class Told:
+    """Rank 1, which is told to build, then to take a step with half the rate, then to end."""
+
+    def __init__(self):
+        knobs = {"control/lr_scale": 0.5}
+        self.words = iter(["a configuration", ("train_step", (), {}, knobs, True), None])
+
+    def told(self):
+        return next(self.words)
+
+
+def test_a_rank_takes_knobs_before_a_call_and_reports_every_wait(trainer):
+    run, seen = trainer(), []
+    run.train_step = lambda: seen.append((run.controls.values(), run.controls.skipping))
+    follow(Told(), lambda config: run, lambda: seen.append("waits"))
+    assert seen == ["waits", ({"control/lr_scale": 0.5}, True), "waits"]
 
 
 REFUSED = {
