@@ -71,6 +71,13 @@
     });
   }
 
+  // The tab says which run is open and how it stands.
+  setInterval(function () {
+    var heading = document.querySelector("main h1"), state = document.querySelector(".head .pill");
+    var words = [state && state.textContent, heading && heading.textContent, "stabilizer"].filter(Boolean).join(" · ");
+    if (document.title !== words) document.title = words;
+  }, 1000);
+
   setInterval(function () {
     document.querySelectorAll(".js-plotly-plot").forEach(function (plot) {
       if (plot.rescales || !plot.on) return;

@@ -7,7 +7,6 @@ runs that went on since. It draws by itself, so panning, hovering, hiding and gr
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +20,7 @@ from dashboards.data.run_search import values as settings_of
 from dashboards.data.viewer_settings import SMOOTHS
 from stabilizer.core.metrics import metric
 from stabilizer.core.points import log_floor, thin, wants_log
+from stabilizer.core.text import natural
 from stabilizer.figures.axes import XS, Axis, X, axis
 from stabilizer.figures.smoothing import smoothed
 from stabilizer.figures.words import definition
@@ -42,7 +42,6 @@ DIGITS = 5
 """Significant digits of a drawn number."""
 STATISTICS = ("last", "best", "min", "max")
 MIN_ATTENTION = len(VERDICTS) * 100
-_DIGITS = re.compile(r"(\d+)")
 
 
 @dataclass(frozen=True)
@@ -70,11 +69,6 @@ class Wanted:
             smooth if isinstance(smooth, int) and smooth in SMOOTHS else 0,
             _window(row.get("window")),
         )
-
-
-def natural(name: str) -> tuple[Any, ...]:
-    """A key that sorts numbers in names by size: layers/2 before layers/12."""
-    return tuple((int(part), "") if part.isdecimal() else (-1, part) for part in _DIGITS.split(name.casefold()))
 
 
 # --- the rows ---------------------------------------------------------------------------------------------------------

@@ -73,3 +73,9 @@ def age_words(seconds: float) -> str:
         if seconds >= size:
             return f"{seconds / size:.0f} {unit}"
     return f"{seconds:.0f} s"
+
+
+def natural(name: str) -> tuple[tuple[int, str], ...]:
+    """A key that sorts numbers in names by size: layers/2 before layers/12."""
+    parts = re.split(r"([0-9]{1,18})", name.casefold())
+    return tuple((int(part), "") if part.isascii() and part.isdecimal() else (-1, part) for part in parts)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from hashlib import blake2s
 
+from stabilizer.core.text import natural
 from stabilizer.figures.default_charts import Chart, charts
 from stabilizer.runs.history import RunView
 
@@ -44,7 +45,7 @@ def others(view: RunView, present: Iterable[Chart] | None = None) -> dict[str, l
     """One chart for each metric that no chart of `present` (the run's first charts) shows, by family."""
     told = {name for chart in (charts(view) if present is None else present) for name in chart.metrics}
     left: dict[str, list[Chart]] = {id: [] for id in FAMILIES}
-    for name in sorted(view.names()):
+    for name in sorted(view.names(), key=natural):
         if name not in told:
             left[family_of(name)].append(Chart(chart_id(name), name, (name,)))
     return left

@@ -14,7 +14,8 @@ from synthetic_run import many
 from dashboards.data.run_list import ListSettings, run_list
 from dashboards.data.run_registry import Runs
 from dashboards.data.viewer_file import NAME, Remarks, ViewerFile
-from dashboards.data.workspace import MAX_RUNS, Wanted, answer, columns_of, natural, rows
+from dashboards.data.workspace import MAX_RUNS, Wanted, answer, columns_of, rows
+from stabilizer.core.text import natural
 from stabilizer.runs.writer import RunWriter
 
 
@@ -235,3 +236,8 @@ def test_the_form_saves_beside_the_run(client: Client, runs_folder: Path) -> Non
     assert said == f"Saved in {runs_folder / NAME}"
     assert ViewerFile(runs_folder).remarks(RUN) == Remarks("mine", ("a", "b"), "text")
     assert "no longer exists" in remark(client, "../nothing", name="x", tags="", note="", archived=False)
+
+
+def test_any_name_has_a_natural_place() -> None:
+    names = ["9" * 5_000, "٣" * 5_000, "", "a\x00", "²", "-1"]
+    assert sorted(names, key=natural)
