@@ -25,6 +25,7 @@ from stabilizer.core.text import plain, spoken
 from stabilizer.incidents.watch import Watch
 from stabilizer.live.follow import FollowedLog, FollowedRun, Load, News, follow
 from stabilizer.live.mirror import Mirror, end
+from stabilizer.live.monitor import STALLED
 from stabilizer.live.notify import Notices
 from stabilizer.live.people import EVERY_S
 from stabilizer.live.tick import Tick
@@ -172,6 +173,11 @@ class _Following:
             self._judge(view)
             if _reached(self.verdict, self._args.fail_on):
                 return 1
+        if news.stalled is not None:
+            self._report(self._watch.ask(STALLED, news.stalled))
+            self.verdict = self._watch.verdict(news.stalled)[0]
+            if _reached(self.verdict, self._args.fail_on):
+                return 1
         if self._catching_up and news.views:
             self._printer.caught_up()
             self._catching_up = False
@@ -179,11 +185,14 @@ class _Following:
             return None
         last = newest or self._view
         if last is not None:
-            changed = self._watch.end(last)
-            self._printer.end(changed)
-            self._notices.send(changed)
+            self._report(self._watch.end(last))
             self.verdict = self._watch.verdict(last)[0]
         return int(_reached(self.verdict, self._args.fail_on))
+
+    def _report(self, changed: list[Finding]) -> None:
+        """Findings that no new row brought."""
+        self._printer.end(changed)
+        self._notices.send(changed)
 
     def _judge(self, view: RunView) -> None:
         changed = self._watch.tick(view)

@@ -64,6 +64,8 @@ class News:
     """Whether the files of the log changed since the last look."""
     cut: bool = False
     """Whether the log was rotated or truncated: its rows are kept, and new ones follow them."""
+    stalled: RunView | None = None
+    """The run at its newest row, where a watchdog reported a stall after that row was judged."""
     trouble: str = ""
     """Why the log, which was readable before, can't be read now; reported once."""
 
@@ -75,6 +77,7 @@ class FollowedRun:
         self._reader = RunReader(path)
         self._seen: list[tuple[int, int]] = []
         self._asked: set[str] = set()
+        self._stalls = 0
 
     @property
     def run(self) -> LoadedRun:
@@ -94,7 +97,13 @@ class FollowedRun:
         new = ticks if replaced else ticks[len(self._seen) :]
         self._seen = list(ticks)
         views = [self._reader.histories[attempt].view(step) for attempt, step in new]
-        return News(views, replaced, run_state(self._reader.status, time.time()) in OVER, self._questions())
+        over = run_state(self._reader.status, time.time()) in OVER
+        return News(views, replaced, over, self._questions(), stalled=self._stalled())
+
+    def _stalled(self) -> RunView | None:
+        """The run as it is now, if a stall was reported since the last look."""
+        before, self._stalls = self._stalls, sum("stall" in event.data for event in self._reader.events)
+        return self._reader.history.view(max(self._reader.history.step, 0)) if self._stalls > before else None
 
     def _questions(self) -> list[Action]:
         """New proposals that wait for an answer, which only happens with `--remedy approve`."""

@@ -182,3 +182,11 @@ def test_a_heartbeat_with_odd_content_is_no_heartbeat(tmp_path):
     (tmp_path / "heartbeats" / "r1.json").write_text("{")
     (tmp_path / "heartbeats" / "r2.json").write_text(json.dumps({"pid": 1, "t": 5.0, "stall": [], "phase": 3}))
     assert [beat.phase for beat in read_beats(tmp_path)] == ["other"]
+
+
+@pytest.mark.parametrize("hung", [4], indirect=True)
+def test_watch_shows_a_hang_while_it_lasts(hung):
+    run, _ = hung
+    command = [sys.executable, "-m", "stabilizer", "watch", str(run), "--fail-on", "warn"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 1 and "system/stalled" in done.stdout and "slow_judge" in done.stdout
