@@ -362,3 +362,55 @@ def test_the_example_of_the_page_runs_and_leaves_a_run(page, tmp_path, monkeypat
     exec(compile(example(page), page, "exec"), given)  # noqa: S102 (our own documentation)
     (run,) = (tmp_path / "runs").iterdir()
     assert len(list(RunReader(run).history.view().names())) > 1
+
+
+# --- failures of ours -----------------------------------------------------------------------------------------------
+
+
+def sb3_training(folder):
+    from stabilizer.guests import sb3
+
+    model = ppo()
+    model.learn(192, callback=sb3.callback(runs=folder))
+    return model.num_timesteps == 192
+
+
+def accelerate_training(folder):
+    from accelerate import Accelerator
+
+    from stabilizer.guests import accelerate
+
+    accelerate.register(runs=folder)
+    accelerator = Accelerator(log_with="stabilizer", cpu=True)
+    accelerator.init_trackers("mine", config={"lr": 0.1})
+    accelerator.log({"reward": 0.5}, 1)
+    stopped = accelerate.stop_asked(accelerator)
+    accelerator.end_training()
+    return not stopped
+
+
+def transformers_training(folder):
+    made, _ = reporting(folder, steps=2)
+    made.train()
+    return made.state.global_step == 2
+
+
+@pytest.mark.parametrize("broken", ["making a run", "logging a row"])
+@pytest.mark.parametrize(
+    "training",
+    [
+        pytest.param(sb3_training, marks=needs("stable_baselines3")),
+        pytest.param(accelerate_training, marks=needs("accelerate")),
+        pytest.param(transformers_training, marks=needs("trl", "peft")),
+    ],
+)
+def test_what_fails_in_us_is_reported_and_the_training_goes_on(training, broken, tmp_path, monkeypatch, capsys):
+    from stabilizer.guests import adapter
+    from stabilizer.guests.own_loop import GuestRun
+
+    if broken == "making a run":
+        monkeypatch.setattr(adapter, "GuestRun", Unwritable)
+    else:
+        monkeypatch.setattr(GuestRun, "log", Unwritable)
+    assert training(tmp_path)
+    assert "no space left" in capsys.readouterr().err

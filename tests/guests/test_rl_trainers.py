@@ -20,7 +20,7 @@ import pytest
 from stabilizer.runs.reader import RunReader
 
 ROOT = Path(__file__).parents[2]
-SOURCES = Path(os.environ.get("STABILIZER_SOURCES", "/nowhere"))
+SOURCES = Path(os.environ.get("STABILIZER_SOURCES") or "/nowhere").resolve()
 ENVIRONMENT = "make test-rl-trainers runs these in an environment of their own"
 
 
