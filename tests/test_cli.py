@@ -207,7 +207,7 @@ def test_a_resumed_run_is_shown_with_its_neighbours(tmp_path, monkeypatch) -> No
 def test_a_resumed_run_keeps_the_remedies_it_had(was, asked, goes_on, tmp_path, monkeypatch) -> None:
     session = pytest.importorskip("stabilizer.live.session")
     modes, resumed = [], SimpleNamespace(writer=SimpleNamespace(path=tmp_path))
-    monkeypatch.setattr(session.Session, "resume", lambda path, mode, fork_steps: modes.append(mode) or resumed)
+    monkeypatch.setattr(session.Session, "resume", lambda path, mode, fork_steps, **others: modes.append(mode) or resumed)
     monkeypatch.setattr(train, "follow", lambda session, console, json: 0)
     if was:
         (tmp_path / "status.json").write_text(json.dumps({"state": "running", "remedy": was}))
