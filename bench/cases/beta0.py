@@ -24,10 +24,10 @@ OVERRIDES = (
 )  # fmt: skip
 TWINS = (
     Twin("beta 0", ()),
-    Twin("beta 0.001", ("policy.beta=0.001",)),
+    Twin("beta 0.001", ("policy.beta=0.001",), seeds=4),
     Twin("spread not divided by", ("policy.advantage=group_mean",)),
-    Twin("one pass", ("policy.inner_epochs=1",)),
-    Twin("silent groups kept", ("policy.filter_groups=off",)),
+    Twin("one pass", ("policy.inner_epochs=1",), seeds=1),
+    Twin("silent groups kept", ("policy.filter_groups=off",), seeds=1),
 )
 ARMS = (
     Change("nothing", {}),

@@ -203,7 +203,7 @@ def rows(trial: Trial) -> list[tuple[str, ...]]:
 HEADS = (
     "arm",
     "change",
-    "its last three validations: mean (range over seeds)",
+    "its last three values: mean (range over seeds)",
     "difference at equal steps",
     "at equal completions",
     "completions",
