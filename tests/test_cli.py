@@ -192,9 +192,9 @@ def test_a_resumed_run_is_shown_with_its_neighbours(tmp_path, monkeypatch) -> No
         yield None
 
     resumed = SimpleNamespace(writer=SimpleNamespace(path=tmp_path / "there/run"))
-    monkeypatch.setattr(session.Session, "resume", lambda path, mode, fork_steps: resumed)
+    monkeypatch.setattr(session.Session, "resume", lambda path, mode, **how: resumed)
     monkeypatch.setattr(train, "dashboard", dashboard)
-    monkeypatch.setattr(train, "follow", lambda session, console, json: 0)
+    monkeypatch.setattr(train, "follow", lambda session, console, **how: 0)
     assert main(["train", "--resume", str(tmp_path / "there/run"), "--dashboard"]) == 0
     assert served == [(tmp_path / "there", "run")]
 
@@ -207,8 +207,8 @@ def test_a_resumed_run_is_shown_with_its_neighbours(tmp_path, monkeypatch) -> No
 def test_a_resumed_run_keeps_the_remedies_it_had(was, asked, goes_on, tmp_path, monkeypatch) -> None:
     session = pytest.importorskip("stabilizer.live.session")
     modes, resumed = [], SimpleNamespace(writer=SimpleNamespace(path=tmp_path))
-    monkeypatch.setattr(session.Session, "resume", lambda path, mode, fork_steps, **others: modes.append(mode) or resumed)
-    monkeypatch.setattr(train, "follow", lambda session, console, json: 0)
+    monkeypatch.setattr(session.Session, "resume", lambda path, mode, **how: modes.append(mode) or resumed)
+    monkeypatch.setattr(train, "follow", lambda session, console, **how: 0)
     if was:
         (tmp_path / "status.json").write_text(json.dumps({"state": "running", "remedy": was}))
     assert main(["train", "--resume", str(tmp_path), *asked]) == 0
