@@ -36,7 +36,7 @@ SINKS_PY := $(SINKS_VENV)/bin/python
 RUN := OMP_WAIT_POLICY=PASSIVE TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 $(PY)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all test-vllm test-trl test-guests test-rl-trainers test-mcp test-sinks vllm-env lint bench gpu-check docs notebooks screenshots lock clean
+.PHONY: help install demo test test-all test-vllm test-trl test-guests test-rl-trainers test-mcp test-sinks vllm-env lint bench trust sbom gpu-check docs notebooks screenshots lock clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -155,6 +155,12 @@ lint: $(VENV)/.installed ## ruff (rules and format) and mypy (strict types)
 bench: $(VENV)/.installed ## measure everything, beside TRL and other tools in environments of their own: hours
 	@$(RUN) -m bench cost $(ARGS) && $(RUN) -m bench read $(ARGS) && $(RUN) -m bench train $(ARGS) && $(RUN) -m bench detect $(ARGS) \
 	  && $(RUN) -m bench rescue $(ARGS) && $(RUN) -m bench dashboard $(ARGS) && $(RUN) -m bench field $(ARGS)
+
+trust: $(VENV)/.installed ## attack what is promised about data, training and safety: ARGS='--quick', '--budget 20' minutes, '-o FILE'
+	@$(RUN) -m bench trust $(ARGS)
+
+sbom: $(VENV)/.installed ## the parts of a release with hashes and licences, as CycloneDX: dist/sbom.cdx.json
+	@$(PY) -m bench.sbom $(ARGS)
 
 gpu-check: ## train 0.5B parameters on a CUDA device: numerics, memory, time, beside TRL; needs torch with CUDA and TRL
 	@$(PYTHON) -m pytest -q tests/training/test_cuda.py -p no:cacheprovider && $(PYTHON) -m bench gpu $(ARGS)

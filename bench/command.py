@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-BENCHES = ("cost", "read", "train", "detect", "rescue", "dashboard", "field", "gpu", "cases", "hangs")
+BENCHES = ("cost", "read", "train", "detect", "rescue", "dashboard", "field", "gpu", "cases", "hangs", "trust")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,7 +25,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "detect: false alarms and recall of the detectors, beside other methods; "
         "rescue: what the remedies save and harm, beside simpler ways of acting; dashboard: what a viewer waits for; "
         "field: answers to texts from public issue trackers; gpu: a model of 0.5B on a CUDA device, beside TRL's; "
-        "cases: the case studies, trained anew; hangs: recall and false alarms of the watchdog in real processes",
+        "cases: the case studies, trained anew; hangs: recall and false alarms of the watchdog in real processes; "
+        "trust: what is promised, attacked",
     )
     parser.add_argument("name", nargs="?", help="cases: one case, e.g. case-search-r1 (default: all)")
     parser.add_argument("--quick", action="store_true", help="smaller sizes")
@@ -34,7 +35,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     only.add_argument("--threads", type=int, default=2, help="threads of either side (default 2)")
     only.add_argument("--env", type=Path, help="environment with TRL in it; made there if there is none")
     parser.add_argument(
-        "-o", "--output", type=Path, help="train, detect: write the report here (.html; detect: or .md); gpu: JSON"
+        "-o",
+        "--output",
+        type=Path,
+        help="train, detect: write the report here (.html; detect: or .md); gpu, trust: JSON",
     )
     detect = parser.add_argument_group("detect, rescue, field")
     detect.add_argument(
@@ -62,9 +66,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     cases = parser.add_argument_group("cases")
     cases.add_argument("--pages", action="store_true", help="write the pages alone, from the figures that are there")
-    rescue = parser.add_argument_group("rescue")
+    rescue = parser.add_argument_group("rescue, trust")
     rescue.add_argument("--jobs", type=int, default=2, help="rescue, field: processes (default 2)")
-    rescue.add_argument("--budget", type=float, metavar="S", help="seconds after which no further case is begun")
+    rescue.add_argument(
+        "--budget",
+        type=float,
+        metavar="S",
+        help="rescue: seconds after which no further case is begun; trust: minutes for the full tier",
+    )
     rescue.add_argument("--rounds", type=int, default=1, help="cases per fault and severity (default 1)")
 
 
@@ -83,6 +92,8 @@ def run(args: argparse.Namespace) -> int:
         return _cases(args, module)
     if args.which == "field":
         return _field(args)
+    if args.which == "trust":
+        return _trust(args, module)
     _check_half(args, ("develop", "report"))
     if args.which == "gpu":
         return _gpu(args, module)
@@ -207,6 +218,22 @@ def _rescue(args: argparse.Namespace) -> int:
         for line in measure.complaints(judged, args.seed, args.rounds):
             print(line)
     return 0
+
+
+def _trust(args: argparse.Namespace, module: Any) -> int:
+    _check_output(args.output)
+    if args.keep and args.only:
+        raise ValueError("--keep keeps the whole table: leave out --only")
+    result = module.measure(seed=args.seed, quick=args.quick, budget_min=args.budget, only=args.only, tell=_tell)
+    if args.output:
+        args.output.write_text(json.dumps(result, indent=1, ensure_ascii=False), encoding="utf-8")
+    if args.keep:
+        _tell(f"kept in {' and '.join(map(str, module.keep(result)))}")
+    if args.json:
+        print(json.dumps(result))
+    else:
+        _print(module.tables(result), module.statements(result), module, None)
+    return int(bool(module.broken(result)))
 
 
 def _field(args: argparse.Namespace) -> int:

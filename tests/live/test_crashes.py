@@ -27,13 +27,16 @@ from tests.live.crash_server import SCENARIOS, STEPS
 Server = subprocess.Popen
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
+def crash_server() -> Iterator[Server]:
+    """The process that forks runs and kills them."""
     root = Path(__file__).parents[2]
     command = [sys.executable, "-m", "tests.live.crash_server"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=root) as process:
         yield process
         process.stdin.close()
+
+
+server = pytest.fixture(crash_server, scope="module", name="server")
 
 
 def live(server: Server, path: Path, scenario: str, die_before: int | None = None) -> bool:

@@ -27,7 +27,7 @@ def undisturbed(tmp_path_factory) -> tuple[int, str, list[str]]:
 
 @pytest.fixture(autouse=True)
 def short_limit(monkeypatch) -> None:
-    monkeypatch.setattr(bounded, "LIMIT_S", 0.15)
+    monkeypatch.setattr(bounded, "LIMIT_S", 0.3)
 
 
 @pytest.mark.parametrize(("part", "how"), [pytest.param(p, h, id=f"{p} {h.__name__}") for p, h in parts.cases()])
