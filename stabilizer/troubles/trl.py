@@ -306,7 +306,7 @@ TROUBLES = (
         cause="vLLM's GPU is one of those that train: in TRL before 0.16 it wants one of its own",
         fix="start one process fewer than there are GPUs (accelerate launch --num_processes GPUs-1), or upgrade TRL and use "
         "vllm_mode='colocate' or a server",
-        source="huggingface/trl: 0.15, vllm_device", severity="warn", certainty="certain", kind="config-error",
+        source="huggingface/trl: 0.15, vllm_device", severity="info", certainty="certain", kind="config-error",
         example="UserWarning: The requested device cuda:7 is also being used for training. For higher throughput and to avoid "
         "out-of-memory errors",
     ),
