@@ -124,7 +124,7 @@ BY_HAND: tuple[Advice, ...] = (
     ),
     Advice(
         "fix-config", ("config-error",),
-        why="the trainer refused this configuration before the first step",
+        why="a setting does not fit the program, the machine or another setting",
         do="run `stabilizer preflight CONFIG`: it names the key, the rule and the nearest values that are valid",
         expects="the run starts",
         restart="needs a restart, because the run has ended",
