@@ -638,7 +638,8 @@ def test_a_fork_in_a_session_leaves_no_trace_in_its_run(tmp_path) -> None:
 def test_what_stands_is_written_anew_when_its_words_are_old_and_no_sooner() -> None:
     standing = Finding("reward/collapse", "critical", "it fell", 40, 45, 60, {}, "open", incident=1)
     written: list[Finding] = []
-    monitor = Monitor(SimpleNamespace(about={}, finding=lambda *findings, sync: written.extend(findings)))
+    writer = SimpleNamespace(about={}, path=Path(), finding=lambda *findings, sync: written.extend(findings))
+    monitor = Monitor(writer)
     monitor.watch = SimpleNamespace(active=lambda: [standing])
     monitor._written = {(1, "reward/collapse"): 45}
     told = []

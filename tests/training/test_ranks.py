@@ -194,11 +194,11 @@ RUN = (
 
 
 def recorded(runs):
-    """The metrics of the one run in a folder, without times; its state; and its findings."""
+    """The metrics of the one run in a folder, without those of the machine; its state; and its findings."""
     (path,) = runs.iterdir()
     reader = RunReader(path)
     view = reader.history.view()
-    series = {name: view.series(name) for name in view.names() if not name.startswith("time/")}
+    series = {name: view.series(name) for name in view.names() if not name.startswith(("time/", "system/"))}
     metrics = {name: list(zip(found.steps, found.values, strict=True)) for name, found in series.items()}
     return metrics, reader.status["state"], [finding.id for finding in reader.findings]
 
