@@ -95,6 +95,8 @@ def loss_is_kl(view: RunView) -> str:
 
 def loss_zero(view: RunView) -> str:
     """The loss prints as 0 while there is a gradient."""
+    if "optim/grad_norm" not in view:
+        return _loss_of_kl_alone(view)
     loss, norm = _both(view, "policy/loss", "optim/grad_norm")
     if len(loss) < 2 or np.abs(loss).max() > SMALL or float(np.median(norm)) <= 0 or loss_is_kl(view):
         return ""
@@ -102,6 +104,18 @@ def loss_zero(view: RunView) -> str:
         f"the loss is {np.abs(loss).max():.1g} or less while the gradient norm is {np.median(norm):.2g}: advantages"
         " sum to 0 in every group and the ratio is 1 in the first update, so the value vanishes and its gradient does"
         " not. This is expected, and no sign of a fault"
+    )
+
+
+def _loss_of_kl_alone(view: RunView) -> str:
+    """The loss prints as 0 while rewards differ within groups."""
+    loss, spread = _both(view, "policy/loss", "reward/std_group")
+    if len(loss) < 2 or np.abs(loss).max() > SMALL or float(np.median(spread)) <= 0 or loss_is_kl(view):
+        return ""
+    return (
+        f"the loss prints as {np.abs(loss).max():.1g} or less while rewards differ within groups: with one update a"
+        " batch the policy term is 0 in value though not in gradient, and what is left is beta x KL, which starts at 0."
+        " This is expected, and no sign of a fault; watch the reward"
     )
 
 

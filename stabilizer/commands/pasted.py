@@ -28,6 +28,9 @@ _OF_A_LOG = re.compile(
     r"\d\d:\d\d:\d\d|\b(?:INFO|DEBUG|WARNING)\b|\[rank ?\d|\d{1,3}%\||\bit/s|s/it\]|^\[?\d{4}-\d\d-\d\d|pid=\d"
 )
 
+_PYTHON = re.compile(r"\b[A-Z]\w{1,40}(?:Config|Arguments|Trainer)\(")
+"""A trainer or its settings, built in Python."""
+
 
 def answer(args: argparse.Namespace, diagnose: Callable[[Path], int], diagnose_run: Callable[[LoadedRun], int]) -> int:
     """Diagnose the text, or check it as a configuration if there is nothing else in it."""
@@ -63,6 +66,8 @@ def _as_configuration(path: Path, args: argparse.Namespace) -> int | None:
     """Print what preflight says of the text; None where it is no configuration of a trainer."""
     from stabilizer.commands.preflight import print_result
 
+    if _PYTHON.search(path.read_text(encoding="utf-8", errors="replace")):
+        path = path.rename(path.with_suffix(".py"))
     try:
         result = preflight(path, Options())
     except (ConfigError, RunError, ValueError):

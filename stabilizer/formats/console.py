@@ -246,6 +246,8 @@ class Failures:
     def see(self, line: Line) -> Event | None:
         """The failure that this line completes, or None."""
         text = line.text
+        if not (self._inside or self._talk) and _FRAME.match(text):
+            self._begin()  # the head of the traceback was not copied
         trouble = troubles.in_line(text, tuple(self._frames[-_LAST_FRAMES:]))
         if self._inside:
             belongs = self._in_traceback(line)
@@ -320,7 +322,7 @@ class Failures:
         found, self._found, self._inside = self._found, None, False
         event = self._event(*found) if found else None
         trouble, self._trouble = self._trouble, None
-        if event and trouble:
+        if event and trouble and not (trouble.trouble.severity == "info" and event.data["failure"] != "traceback"):
             event = replace(event, data={**event.data, "trouble": trouble.trouble.id, "values": trouble.values})
         return event
 

@@ -37,6 +37,8 @@ SETTING = re.compile(
     re.I,
 )
 """Words in the name of a setting. They count only where each name stands on a line of its own."""
+_PRESENT = re.compile(r"curr?_")
+"""How names of values begin that training adapts, as RLlib's `cur_kl_coeff`."""
 LONGEST_HEAD = 2_000_000
 """Bytes of a text that are looked at to recognise it."""
 HEAD_LINES = 5_000
@@ -48,9 +50,9 @@ LONGEST_NAME = 80
 MAX_CHARACTERS = 20_000
 """Characters of a line that are read; a line of metrics has some thousands."""
 
-_NUMBER = r"[+-]?(?:\d{1,25}(?:,\d{3}){0,6}(?:\.\d{0,30})?(?:[eE][+-]?\d{1,4})?|\.\d{1,30}|[Nn]a[Nn]|[Ii]nf)"
+_NUMBER = r"[+-]?(?:\d{1,25}(?:,\d{3}){0,6}(?:\.\d{0,30})?(?:[eE][+-]?\d{1,4})?|\.\d{1,30}|[Nn]a[Nn]|\.?[Ii]nf)"
 _PAIR = re.compile(
-    rf"([A-Za-z_][\w@./-]{{0,80}}(?: [A-Za-z_(][\w@./()-]{{0,40}}){{0,3}})[\"']?\s{{0,3}}[:=]\s{{0,8}}[\"']?"
+    rf"([A-Za-z_][\w@./-]{{0,80}}(?: [A-Za-z_(][\w@./()-]{{0,40}}){{0,3}})[\"']?\s{{0,3}}[:=]\s{{0,8}}[\"'\[]?"
     rf"({_NUMBER})(?:\s?%|[a-z]{{1,2}}\b)?(?=[\s,;|)\]}}'\"]|$)"
 )
 _BARE = re.compile(rf"(?:^|(?<=[\s|,;\[(]))([A-Za-z_][\w@/.-]{{0,60}})\s{{1,3}}({_NUMBER})%?(?=[\s,;|)\]:/]|$)")
@@ -134,8 +136,10 @@ class _Reading:
         record, alone = self._open, self._alone
         self._open, self._alone = {}, True
         if alone:
-            record = {name: value for name, value in record.items() if not SETTING.search(name)}
-        if any(MEASURED.search(name) for name in record) and len(record) > 1:
+            record = {name: v for name, v in record.items() if not SETTING.search(name) or _PRESENT.match(name)}
+        if "eval_episode" in record:  # CleanRL's evaluation after training
+            record = {f"eval/{name}": value for name, value in record.items() if name != "eval_episode"}
+        if any(MEASURED.search(name) for name in record) and (len(record) > 1 or "eval/episodic_return" in record):
             self.records.append(record)
 
     def note(self, event: Event | None) -> None:
@@ -165,6 +169,10 @@ class _Reading:
         if stripped[:1] in ("|", "│") and stripped[-1:] in ("|", "│"):
             cells = [cell.strip().strip("`*") for cell in re.split(r"[|│]", stripped[1:-1])][:MAX_CELLS]
             return self._box(*cells) if len(cells) == 2 else self._row(cells)
+        if stripped.count("|") > 1:  # Markdown without the outer lines
+            cells = [cell.strip() for cell in stripped.split("|")][:MAX_CELLS]
+            if self._row(cells) or self._header is cells:
+                return self._header is not cells
         return any(
             self._row(cells) for cells in (_GAP.split(stripped), stripped.split()) if 2 <= len(cells) <= MAX_CELLS
         )
@@ -184,13 +192,22 @@ class _Reading:
         values = [_value(cell) for cell in cells]
         if len(values) == len(self._header) and _mostly(values):
             self.flush()
-            row = zip(self._header, values, strict=True)
+            row = zip(map(_spelled, self._header), values, strict=True)
             self._open = {name: value for name, value in row if name and value is not None}
             self._alone = False
             return True
         if _is_head(cells, values):
             self._header = cells
         return False
+
+
+SPOKEN = {"Training Loss": "loss", "Validation Loss": "eval_loss"}
+"""Columns that a notebook's table renames."""
+
+
+def _spelled(name: str) -> str:
+    """A column's name as the trainer logs it elsewhere: `rewards / right` is `rewards/right`."""
+    return SPOKEN.get(name, name.replace(" / ", "/"))
 
 
 def _is_head(cells: list[str], values: list[float | None]) -> bool:

@@ -21,6 +21,7 @@ from typing import Any
 from stabilizer.formats import notebook
 from stabilizer.formats.files import json_value
 from stabilizer.formats.rows import number
+from stabilizer.formats.shapes import SPOKEN
 from stabilizer.runs.loaded import LoadedRun
 from stabilizer.runs.reader import RunError
 from stabilizer.trainers.reader import Rank, Reader
@@ -30,7 +31,6 @@ NAME = "notebook"
 WHAT = "a Jupyter notebook with the output of a training"
 
 _PROGRESS = re.compile(r"\[\s*\d{1,15}/(\d{1,15})\s")
-_SPOKEN = {"Training Loss": "loss", "Validation Loss": "eval_loss"}
 
 
 def reader(consoles: Sequence[Reader]) -> Reader:
@@ -81,7 +81,7 @@ def _tables(outputs: list[tuple[str, str]]) -> Iterator[tuple[list[dict[str, Any
         for rows in notebook.tables(page):
             if len(rows) < 2 or "Step" not in rows[0]:
                 continue
-            heads = ["step" if name == "Step" else _SPOKEN.get(name, name.replace(" / ", "/")) for name in rows[0]]
+            heads = ["step" if name == "Step" else SPOKEN.get(name, name.replace(" / ", "/")) for name in rows[0]]
             records = [dict(_numbers(heads, cells)) for cells in rows[1:]]
             yield [record for record in records if "step" in record], int(progress[1]) if progress else None
 

@@ -49,6 +49,30 @@ TROUBLES = (
         "of which 39.50 GiB is free.",
     ),
     Trouble(
+        id="cuda/weights-out-of-memory",
+        shows=("CUDA out of memory. Tried to allocate {want} {unit:w}",),
+        frames=("stage_1_and_2.py __init__", "stage3.py __init__", "partition_parameters", "modeling_utils", "from_pretrained",
+                "module.py _apply", "module.py convert", "fully_sharded_data_parallel.py __init__", "_init_utils.py"),
+        cause="the GPU was full while models were loaded or prepared, before the first step: weights and gradients of the models on "
+        "one card are larger than its memory ({want} {unit} more were asked for)",
+        fix="shard over more GPUs (ZeRO-3, FSDP), use LoRA or a 4-bit base or a smaller model, put fewer models on one card, and "
+        "free what another process holds; a smaller micro-batch does not help here",
+        source="OpenRLHF/OpenRLHF#275", kind="out-of-memory",
+        example='  File "/x/deepspeed/runtime/zero/stage_1_and_2.py", line 330, in __init__\n'
+        "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 12.55 GiB. GPU 0 has a total capacity of 23.65 GiB",
+    ),
+    Trouble(
+        id="cuda/optimizer-out-of-memory",
+        shows=("CUDA out of memory. Tried to allocate {want} {unit:w}",),
+        frames=("_init_group", "adamw.py", "adam.py", "stage_1_and_2.py step", "stage3.py step"),
+        cause="the GPU was full when the optimizer made or used its state: Adam keeps 8 bytes a weight from the first step on",
+        fix="offload or shard the optimizer (optimizer_offload, ZeRO-2 or 3, FSDP), use LoRA or an 8-bit optimizer (optim='adamw_8bit'), "
+        "or give the engine less memory (gpu_memory_utilization)",
+        source="huggingface/transformers: GPU memory", kind="out-of-memory",
+        example='  File "/x/torch/optim/adamw.py", line 180, in _init_group\n'
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 520.00 MiB. GPU 0 has a total capacity of 23.65 GiB",
+    ),
+    Trouble(
         id="cuda/fragmented-memory",
         shows=(
             "CUDA out of memory. Tried to allocate {want} {unit:w}. ...and {spare} {spare_unit:w} is reserved by PyTorch but "

@@ -23,6 +23,15 @@ TROUBLES = (
         example="ModuleNotFoundError: No module named 'vllm.worker.worker_base'",
     ),
     Trouble(
+        id="versions/cannot-import",
+        shows=("cannot import name '{name:w}' from '{module:w}'",),
+        cause="{module} of the installed release has no {name}: it was renamed, moved or removed, or comes with a later one; the "
+        "importing code was written for another release",
+        fix="install the release of that package which the importing one names, or upgrade the importing one; " + TOGETHER,
+        source="python: importlib", certainty="possible", kind="config-error",
+        example="ImportError: cannot import name 'EntryNotFoundError' from 'datasets.utils' (/x/datasets/utils/__init__.py)",
+    ),
+    Trouble(
         id="versions/attribute-of-module",
         shows=("module '{module:w}' has no attribute '{name:w}'",),
         cause="the installed release of {module} has no {name}: the calling code was written for another release",
@@ -32,16 +41,18 @@ TROUBLES = (
     Trouble(
         id="versions/attribute-of-object",
         shows=("'{kind:w}' object has no attribute '{name:w}'",), frames=LIBRARY,
-        cause="a {kind} of the installed release has no {name}: two packages of different releases meet here",
-        fix=TOGETHER, source="huggingface/trl: installation", certainty="possible", kind="config-error",
+        cause="{caller} reads {name} of a {kind}, and the installed release has none: it was renamed or removed, so {caller} and the "
+        "package of {kind} are of different releases",
+        fix="upgrade {caller} if {kind} is of a newer package, or install the release of that package which {caller} names; " + TOGETHER, source="huggingface/trl: installation", certainty="possible", kind="config-error",
         example='  File "/x/site-packages/trl/trainer/grpo_trainer.py", line 404, in f\n'
         "AttributeError: 'Qwen2_5_VLConfig' object has no attribute 'hidden_size'",
     ),
     Trouble(
         id="versions/unexpected-keyword",
         shows=("got an unexpected keyword argument '{key:w}'",), frames=LIBRARY,
-        cause="the called function of the installed release has no argument {key}: two packages of different releases meet here",
-        fix=TOGETHER, source="huggingface/trl: installation", certainty="possible", kind="config-error",
+        cause="{caller} passes {key}, and the called function of the installed release has no such argument: {caller} and the package "
+        "it calls are of different releases",
+        fix="upgrade both together (pip install -U {caller} {above}), or pin the older one to what the other names; " + TOGETHER, source="huggingface/trl: installation", certainty="possible", kind="config-error",
         example='  File "/x/site-packages/trl/trainer/grpo_trainer.py", line 404, in f\n'
         "TypeError: unwrap_model_for_generation() got an unexpected keyword argument 'is_peft_model'",
     ),

@@ -105,7 +105,8 @@ TROUBLES = (
         shows=("cannot import name '{name:w}' from 'transformers", "cannot import name '{name:w}' from 'trl",
                "cannot import name '{name:w}' from 'vllm", "cannot import name '{name:w}' from 'peft",
                "cannot import name '{name:w}' from 'accelerate", "cannot import name '{name:w}' from 'huggingface_hub"),
-        cause="{name} does not exist in the installed release: the code was written for another one",
+        cause="{name} does not exist in the installed release of the package in the message: it was renamed, moved or removed, or "
+        "comes with a later one; the importing code was written for another release",
         fix="install the versions that the trainer names (its setup.py, requirements or lock file), all together; "
         "`pip show` tells what is there",
         source="huggingface/trl: installation", kind="config-error",

@@ -17,6 +17,7 @@ _FIELD = re.compile(r"\{(\w+)(?::([wt]))?\}|(\.\.\.)")
 _FORMS = {None: r"[\d,]{1,24}(?:\.\d{1,12})?", "w": r"[^\s'\"`,;()\[\]]{1,200}", "t": r".{1,200}?"}
 _SKIPPED = r".{0,300}?"
 """The text that `...` matches in a template."""
+_INSTALLED = re.compile(r"(?:site|dist)-packages[/\\](\w{1,60})")
 WORD = re.compile(r"[A-Za-z_]{3,}")
 """What a line is looked up by."""
 CERTAINTY = {"certain": 0.95, "likely": 0.8, "possible": 0.5}
@@ -67,7 +68,9 @@ class Trouble:
             return None
         for pattern in self.patterns:
             if match := pattern.search(line):
-                values = {name: value for name, value in match.groupdict().items() if value is not None}
+                values = _packages(frames) | {
+                    name: value for name, value in match.groupdict().items() if value is not None
+                }
                 try:
                     self.explained(values)
                 except (ValueError, KeyError, ZeroDivisionError):
@@ -84,6 +87,13 @@ class Trouble:
         """The trouble as the meaning of a failure."""
         cause, fix = self.explained(values)
         return Meaning(re.compile(""), self.kind, cause, fix)
+
+
+def _packages(frames: tuple[str, ...]) -> dict[str, str]:
+    """The installed packages of the last frames: `caller`, the innermost, and `above`, the next other one."""
+    found = [match[1] for frame in reversed(frames) if (match := _INSTALLED.search(frame))]
+    other = next((name for name in found if name != found[0]), "") if found else ""
+    return {"caller": found[0], "above": other or found[0]} if found else {}
 
 
 def _pattern(template: str) -> str:

@@ -268,6 +268,11 @@ def test_prime_rl_counts_rollouts_and_wants_whole_groups():
     assert rules("prime-rl", None, {"batch_size": 128, "rollouts_per_example": 7}) == ["prime-rl/whole-groups"]
 
 
+@pytest.mark.parametrize(("most", "broken"), [(128, ["prime-rl/no-room-for-prompt"]), (96, [])])
+def test_prime_rl_leaves_room_for_the_prompt(most, broken):
+    assert rules("prime-rl", None, {"rollouts_per_example": 8, "seq_len": 128, "sampling.max_tokens": most}) == broken
+
+
 # --- the door -------------------------------------------------------------------------------------------------------
 
 

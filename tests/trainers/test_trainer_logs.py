@@ -617,3 +617,17 @@ def test_the_step_of_rolls_bare_json_is_that_of_its_pipeline_where_it_names_none
     text = 'pipeline step 6 start...\n[INFO] [DRIVER 0 / 1] {"critic/score/mean": 0.5, "actor/pg_loss@sum": 0.25}\n'
     run = run_of(tmp_path, text)
     assert [step for _, step in run.ticks] == [6] and value(run, "policy/loss") == 0.25
+
+
+def test_a_markdown_table_without_outer_lines_is_read_with_the_names_of_the_trainer(tmp_path):
+    run = run_of(
+        tmp_path, "Step | Training Loss | reward | kl | rewards / right\n-- | -- | -- | -- | --\n"
+        "1 | 0.0 | 0.5 | 0.0 | 0.25\n2 | 0.1 | 0.6 | 0.1 | 0.5\n",
+    )  # fmt: skip
+    assert (value(run, "policy/loss"), value(run, "reward/right/mean")) == (0.1, 0.5)
+
+
+def test_numbers_in_brackets_and_evaluation_episodes_of_cleanrl_are_read(tmp_path):
+    lines = [f"global_step={100 * n}, episodic_return=[{20.5 + n}]\nSPS: 14" for n in range(1, 4)]
+    run = run_of(tmp_path, "\n".join([*lines, "eval_episode=0, episodic_return=[4.1]", ""]))
+    assert (value(run, "reward/mean"), value(run, "eval/episodic_return")) == (23.5, 4.1)

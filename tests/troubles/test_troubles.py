@@ -2,6 +2,7 @@
 else."""
 
 import random
+import re
 import string
 import time
 
@@ -12,11 +13,13 @@ from stabilizer.troubles.all import TROUBLES
 from stabilizer.troubles.arithmetic import by_nearness, divisors, listed, nearest_multiples, whole
 from stabilizer.troubles.search import Found, best, by_id, in_line
 
+FRAME = re.compile(r'\s*File "([^"]+)", line \d+, in (\S+)')
+
 
 def shown(example):
     """What is found in an example, its frames known."""
     lines = example.splitlines()
-    frames = tuple(line.strip() for line in lines if line.lstrip().startswith("File "))
+    frames = tuple(f"{match[1]} {match[2]}" for line in lines if (match := FRAME.match(line)))
     return [found for line in lines if (found := in_line(line, frames))]
 
 
@@ -113,6 +116,36 @@ def test_a_report_of_the_launcher_hides_no_exception(between):
     )
     assert seen[0].data["message"] == "ValueError: bad" and "trouble" not in seen[0].data
     assert all(event.data["trouble"] == "nccl/child-failed" for event in seen[1:])
+
+
+def test_a_traceback_without_its_head_is_read():
+    (event,) = events(
+        '  File "/x/site-packages/torch/optim/adamw.py", line 180, in _init_group\n'
+        '    state["exp_avg_sq"] = torch.zeros_like(p)\n'
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 520.00 MiB. GPU 0 has a total capacity of 23 GiB"
+    )
+    assert event.data["trouble"] == "cuda/optimizer-out-of-memory" and event.data["failure"] == "oom"
+
+
+def test_a_remark_on_a_frame_explains_no_lack_of_memory():
+    (event,) = events(
+        "Traceback (most recent call last):\n"
+        '  File "/content/unsloth_compiled_cache/UnslothGRPOTrainer.py", line 1024, in compute_loss\n'
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 23 GiB"
+    )
+    assert event.data.get("trouble") != "unsloth/compiled-cache"
+
+
+def test_the_two_packages_of_a_clash_are_named():
+    (event,) = events(
+        "Traceback (most recent call last):\n"
+        '  File "/x/site-packages/transformers/trainer.py", line 10, in train\n'
+        '  File "/x/site-packages/trl/trainer/grpo_trainer.py", line 12, in step\n'
+        "TypeError: unwrap() got an unexpected keyword argument 'is_peft'"
+    )
+    found = by_id()[event.data["trouble"]]
+    cause, fix = found.explained(event.data["values"])
+    assert cause.startswith("trl passes is_peft") and "pip install -U trl transformers" in fix
 
 
 def test_the_innermost_frame_of_own_code_is_kept():

@@ -22,6 +22,22 @@ FAR = 5.0
 of 1 in 150."""
 SOME_ROWS = 5
 """Rows from which one of several rewards that is always 0 is said."""
+BELOW_ZERO = -0.5
+"""A mean KL in nats from which noise of an estimator no longer explains its sign."""
+FALLEN = 0.6
+"""Share of the highest reward that is lost at the lowest row, and that may be left at the end, when it has fallen."""
+LONGER = 1.5
+"""Growth of answers that goes with cut ones."""
+SWOLLEN = 5.0
+"""Gradient norm over its first value that tells an unstable policy."""
+MOVED = 0.3
+"""KL to the reference, in nats/token, that a few rows reach only with too large steps."""
+TESTED = 0.1
+"""Share of the training return below which an evaluation counts as failed."""
+COEFFICIENT = 100.0
+"""KL coefficient that makes the penalty the whole loss."""
+UNEXPLAINED, LARGE_LOSS = 0.02, 10_000.0
+"""Explained variance and value loss of a critic that learns nothing because returns are large."""
 SPENT, LOST = 0.05, 0.2
 """Entropy in nats/token below which nearly every token is certain, and the share of its first value that is left."""
 
@@ -44,7 +60,9 @@ class FirstRows(Detector):
         In a log of fewer than 25 rows, one of these holds in every row: each answer is cut at the limit, the answers of
         each group earn the same, the gradient is exactly 0, no answer earns anything, one of several reward functions
         always gives 0 (`info`), the learning rate is 0 after the first row. Or one row has a KL to the reference of 5
-        nats/token or more. Or the entropy fell to nothing while nearly all answers are cut.
+        nats/token or more. Or, over the rows: the entropy fell to nothing; the reward fell by 60 % while the KL or the
+        gradient norm rose far, or while answers grew; the KL is negative; the KL coefficient is without bound; the
+        critic explains nothing of large returns; no finished episode is reported.
 
     Why it matters
         These facts need no trend. A run that begins like this wastes every further hour.
@@ -78,9 +96,10 @@ class FirstRows(Detector):
         gravest = max((fact.severity for fact in facts), key=SEVERITIES.index)
         first = facts[0]
         others = "".join(f"; {fact.what}" for fact in facts[1:])
+        each = "in each of the" if first.name not in OVER_ROWS else "over the"
         return self.finding(
             view, gravest, view.step,
-            f"in each of the {rows} row{'s' * (rows > 1)}: {first.what}{others}",
+            f"{each} {rows} row{'s' * (rows > 1)}: {first.what}{others}",
             cause=first.cause, what=first.what + others, next=first.fix, confidence=0.9,
             facts=[fact.name for fact in facts],
         )  # fmt: skip
@@ -214,7 +233,164 @@ def entropy_gone(view: RunView) -> Fact | None:
     )  # fmt: skip
 
 
+def kl_below_zero(view: RunView) -> Fact | None:
+    """The KL estimate is clearly negative."""
+    for name in ("policy/kl_ref", *(name for name in view.names() if name.endswith("objective/kl"))):
+        kl = _all(view, name)
+        if kl is not None and kl.min() < BELOW_ZERO and kl[-1] < 0:
+            return Fact(
+                "negative-kl", "warn",
+                f"the KL to the reference is negative, down to {kl.min():.3g}, which no KL is: text is sampled with"
+                " other settings than it is scored with", "config-error",
+                "generate plainly (top_k 0, top_p 1, do_sample, temperature 1, no min_length), mask the padding, and"
+                " keep dropout off in both passes; then lower the learning rate",
+            )  # fmt: skip
+    return None
+
+
+def runs_away(view: RunView) -> Fact | None:
+    """The reward, or one of its parts, fell while the policy moved far."""
+    fell = _fell(view)
+    if not fell:
+        return None
+    norm, kl = _all(view, "optim/grad_norm", 3), _all(view, "policy/kl_ref", 3)
+    signs = []
+    if kl is not None and kl[-1] >= MOVED and kl[-1] > kl[0]:
+        signs.append(f"the KL rose to {kl.max():.3g} nats/token")
+    if norm is not None and norm[0] > 0 and norm.max() >= max(1.0, SWOLLEN * norm[0]):
+        signs.append(f"the gradient norm rose from {norm[0]:.2g} to {norm.max():.3g}")
+    if not signs:
+        return None
+    rate = _all(view, "optim/lr")
+    at = f" ({rate.max():.2g})" if rate is not None else ""
+    return Fact(
+        "runs-away", "warn", f"{fell}, while {' and '.join(signs)}: the steps are too large", "lr-too-high",
+        f"lower the learning rate{at} by 5 to 10, with a warm-up and a KL weight (beta) or tighter clipping, and start"
+        " from a checkpoint before the fall. Look at what the answers became: a part of the reward that is easy"
+        " (format) may have replaced the one that counts",
+    )  # fmt: skip
+
+
+def grows_into_limit(view: RunView) -> Fact | None:
+    """The reward fell while answers grew."""
+    length = _all(view, "rollout/length_mean", 3)
+    fell = _fell(view)
+    if (
+        length is None
+        or not fell
+        or length[0] <= 0
+        or length[-1] < LONGER * length[0]
+        or length[-1] < 0.9 * length.max()
+    ):
+        return None
+    return Fact(
+        "into-limit", "warn",
+        f"{fell}, while answers grew from {length[0]:,.0f} to {length[-1]:,.0f} tokens: they may reach the length limit"
+        " and be cut before their result and closing tag", "capped-length",
+        "look at the share of cut answers (completions/clipped_ratio); raise the limit (max_completion_length,"
+        " data.max_response_length), reward shorter answers (DAPO's soft overlong penalty), or mask cut answers",
+    )  # fmt: skip
+
+
+def _fell(view: RunView) -> str:
+    """What of the reward fell, in words; "" if nothing did."""
+    parts = sorted(name for name in view.names() if name.startswith("reward/") and name.endswith("/mean"))
+    for name in ("reward/mean", *(part for part in parts if part != "reward/mean")):
+        values = _all(view, name, SOME_ROWS - 1)
+        if values is None or values.max() <= 0:
+            continue
+        low = values[int(values.argmax()) :].min()
+        if low <= (1 - FALLEN) * values.max() and values[-1] <= FALLEN * values.max():
+            what = "reward" if name == "reward/mean" else name.split("/")[1]
+            return f"the {what} fell from {values.max():.3g} to {low:.2g}"
+    return ""
+
+
+def entropy_spent(view: RunView) -> Fact | None:
+    """The policy became certain of every token."""
+    entropy = _all(view, "policy/entropy", SOME_ROWS - 1)
+    if entropy is None or entropy[0] <= 0 or entropy[-1] > min(SPENT, LOST * entropy[0]) or entropy_gone(view):
+        return None
+    return Fact(
+        "entropy-spent", "warn",
+        f"the entropy fell from {entropy[0]:.3g} to {entropy[-1]:.2g} nats/token: the policy hardly explores any more",
+        "exploration-exhausted",
+        "go back to a checkpoint with entropy left and continue with more exploration: a higher upper clip limit"
+        " (epsilon_high, clip_ratio_high 0.28), a small entropy bonus (entropy_coeff 0.001), temperature 1, or harder"
+        " prompts",
+    )  # fmt: skip
+
+
+def no_episode(view: RunView) -> Fact | None:
+    """No finished episode is reported."""
+    for name in ("ep_rewmean", "ep_rew_mean", "rollout/ep_rew_mean", "eprewmean", "episode_reward_mean"):
+        values = view.series(name).values
+        if len(values) and not np.isfinite(values).any():
+            return Fact(
+                "no-episode", "warn",
+                f"{name} is nan: no finished episode is reported, as the environments have no Monitor or none ended",
+                "config-error",
+                "wrap each environment in Monitor (before the vector environment; make_vec_env does it); if it has one,"
+                " the episodes are longer than the steps so far: wait, or set a time limit",
+            )  # fmt: skip
+    return None
+
+
+def penalty_explodes(view: RunView) -> Fact | None:
+    """The adaptive KL coefficient grew without bound."""
+    for name in ("control/beta", *(name for name in view.names() if name.rsplit("/", 1)[-1] in KL_COEFFICIENTS)):
+        values = view.series(name).values
+        if len(values) and not values[-1] < COEFFICIENT:
+            return Fact(
+                "penalty-explodes", "critical",
+                f"the adaptive KL coefficient has reached {values[-1]:.3g}: the measured KL stays above its target, so"
+                " the coefficient is multiplied in every iteration until it is infinite", "config-error",
+                "raise kl_target (0.01 is small), lower the learning rate or the number of epochs per batch, or fix the"
+                " coefficient (kl_coeff 0 leaves clipping alone); restart from before it was large",
+            )  # fmt: skip
+    return None
+
+
+KL_COEFFICIENTS = ("cur_kl_coeff", "curr_kl_coeff", "kl_coeff", "kl_coef", "kl_ctl")
+"""Names of the adaptive coefficient in RLlib, OpenRLHF and others."""
+
+
+def critic_blind(view: RunView) -> Fact | None:
+    """The critic explains nothing of large returns."""
+    known, loss = _all(view, "value/explained_variance"), _all(view, "value/loss")
+    if known is None or loss is None or np.abs(known).max() > UNEXPLAINED or loss[-1] < LARGE_LOSS:
+        return None
+    return Fact(
+        "critic-blind", "warn",
+        f"the critic explains nothing (explained variance {known[-1]:.1g}) at a value loss of {loss[-1]:,.0f}: returns"
+        " are too large for it", "config-error",
+        "normalise the rewards (VecNormalize, or divide them until returns are near 1) and the observations; lower"
+        " ent_coef (0.01 or less) if the entropy stays at its maximum",
+    )  # fmt: skip
+
+
+def fails_when_tested(view: RunView) -> Fact | None:
+    """Episodes of the evaluation earn a small part of those of training."""
+    earned, tested = _all(view, "reward/mean", 3), _all(view, "eval/episodic_return")
+    if earned is None or tested is None or earned[-1] <= 0 or tested.mean() > TESTED * earned[-1]:
+        return None
+    return Fact(
+        "fails-when-tested", "warn",
+        f"episodes of the evaluation earn {tested.mean():.3g} and those of training {earned[-1]:,.0f}: the evaluation"
+        " sees other observations than training did", "config-error",
+        "save the running mean and variance of the observations (obs_rms of NormalizeObservation, VecNormalize) with"
+        " the weights, set them in the evaluation environment and stop updating them there; check the wrappers too",
+    )  # fmt: skip
+
+
+OVER_ROWS = (
+    "entropy-gone", "far", "negative-kl", "runs-away", "into-limit", "entropy-spent", "no-episode", "penalty-explodes",
+    "fails-when-tested",
+)  # fmt: skip
+"""Facts about the rows together and not about each."""
 FACTS: tuple[Callable[[RunView], Fact | None], ...] = (
-    entropy_gone, far_from_reference, all_cut, nothing_earned, part_earns_nothing, same_rewards, no_rate, no_gradient,
+    penalty_explodes, entropy_gone, far_from_reference, kl_below_zero, all_cut, nothing_earned, grows_into_limit,
+    runs_away, entropy_spent, part_earns_nothing, same_rewards, no_rate, no_gradient, critic_blind, no_episode,
+    fails_when_tested,
 )  # fmt: skip
 """What is asked, causes before their consequences."""

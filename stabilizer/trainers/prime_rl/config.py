@@ -60,7 +60,7 @@ PRIME_RL = Schema(
     quantities=quantities,
     defaults=DEFAULTS,
     signs=("orchestrator.batch_size", "orchestrator.group_size", "orchestrator.token_batch_size", "trainer.optim.lr",
-           "orchestrator.rollouts_per_example", "trainer.loss.dppo_mask_low"),
+           "orchestrator.rollouts_per_example", "rollouts_per_example", "trainer.loss.dppo_mask_low"),
     commands=("prime_rl", "prime-rl"),
     complete=False,
     aliases=ALIASES,

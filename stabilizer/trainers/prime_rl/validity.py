@@ -48,6 +48,7 @@ def prime_rl(settings: Settings) -> Iterator[Violation]:
             f"{nearest(group, divisors(batch))}",
             source=_SOURCE,
         )
+    yield from _room_for_prompt(settings)
     for name in ("max_inflight", "initial_inflight"):
         key = f"concurrency.{name}"
         value = at(key)
@@ -59,3 +60,21 @@ def prime_rl(settings: Settings) -> Iterator[Violation]:
                 expected=f"{named(key)} {group} or more",
                 source=_SOURCE,
             )
+
+
+def _room_for_prompt(settings: Settings) -> Iterator[Violation]:
+    """An answer as long as the whole sequence leaves no token to the prompt."""
+    for prefix in ("", "orchestrator."):
+        whole = settings.number(f"{prefix}seq_len") or settings.number("seq_len")
+        for name in ("sampling.max_tokens", "train.sampling.max_completion_tokens"):
+            key = f"{prefix}{name}"
+            most = settings.number(key)
+            if whole is not None and most is not None and most >= whole:
+                yield Violation(
+                    rule="prime-rl/no-room-for-prompt",
+                    key=key,
+                    message=f"max_tokens ({most}) takes the whole seq_len ({whole}), which is also the engine's"
+                    " max_model_len: the prompt has no room and every request is refused",
+                    expected=f"leave {key} out, or set it to seq_len minus the longest prompt",
+                    source="PrimeIntellect-ai/prime-rl#699",
+                )

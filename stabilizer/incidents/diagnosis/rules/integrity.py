@@ -258,7 +258,7 @@ def memory(case: Case) -> Verdict:
 def config_error(case: Case) -> Verdict:
     """The trainer rejected its configuration."""
     found = case.find("system/config-error")
-    if found is None and (other := case.find("system/crashed", "system/known-trouble")):
+    if found is None and (other := case.find("system/crashed", "system/known-trouble", "system/first-rows")):
         found = other if _stopped_by(other) == "config-error" else None
     return (PROOF, [found.summary]) if found is not None else NO
 
