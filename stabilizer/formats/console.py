@@ -219,6 +219,11 @@ def _frame_in(text: str) -> tuple[str, str, str] | None:
     return (match[1], "", match[2]) if match else None
 
 
+def _explains(trouble: Found, event: Event) -> bool:
+    """Whether a trouble explains a failure: a remark about a frame explains none whose kind is known."""
+    return trouble.trouble.severity != "info" or event.data["failure"] == "traceback"
+
+
 class Failures:
     """Collects the failures that a console reports, as events with their kind in `data["failure"]`.
 
@@ -246,8 +251,7 @@ class Failures:
     def see(self, line: Line) -> Event | None:
         """The failure that this line completes, or None."""
         text = line.text
-        if not (self._inside or self._talk) and _FRAME.match(text):
-            self._begin()  # the head of the traceback was not copied
+        self._headless(text)
         trouble = troubles.in_line(text, tuple(self._frames[-_LAST_FRAMES:]))
         if self._inside:
             belongs = self._in_traceback(line)
@@ -261,6 +265,11 @@ class Failures:
         if trouble is None or self._talk or (self._inside and event is None):
             return event
         return self._known(event, trouble, line)
+
+    def _headless(self, text: str) -> None:
+        """A frame whose traceback was copied without its head begins one."""
+        if not (self._inside or self._talk) and _FRAME.match(text):
+            self._begin()
 
     def _in_traceback(self, line: Line) -> bool:
         """Take a line of the open traceback; False for one that does not belong to it."""
@@ -322,7 +331,7 @@ class Failures:
         found, self._found, self._inside = self._found, None, False
         event = self._event(*found) if found else None
         trouble, self._trouble = self._trouble, None
-        if event and trouble and not (trouble.trouble.severity == "info" and event.data["failure"] != "traceback"):
+        if event and trouble and _explains(trouble, event):
             event = replace(event, data={**event.data, "trouble": trouble.trouble.id, "values": trouble.values})
         return event
 

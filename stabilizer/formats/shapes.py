@@ -135,10 +135,7 @@ class _Reading:
         """Close the open record."""
         record, alone = self._open, self._alone
         self._open, self._alone = {}, True
-        if alone:
-            record = {name: v for name, v in record.items() if not SETTING.search(name) or _PRESENT.match(name)}
-        if "eval_episode" in record:  # CleanRL's evaluation after training
-            record = {f"eval/{name}": value for name, value in record.items() if name != "eval_episode"}
+        record = _tested(_without_settings(record) if alone else record)
         if any(MEASURED.search(name) for name in record) and (len(record) > 1 or "eval/episodic_return" in record):
             self.records.append(record)
 
@@ -169,13 +166,18 @@ class _Reading:
         if stripped[:1] in ("|", "│") and stripped[-1:] in ("|", "│"):
             cells = [cell.strip().strip("`*") for cell in re.split(r"[|│]", stripped[1:-1])][:MAX_CELLS]
             return self._box(*cells) if len(cells) == 2 else self._row(cells)
-        if stripped.count("|") > 1:  # Markdown without the outer lines
-            cells = [cell.strip() for cell in stripped.split("|")][:MAX_CELLS]
-            if self._row(cells) or self._header is cells:
-                return self._header is not cells
+        if stripped.count("|") > 1 and (taken := self._piped(stripped)) is not None:
+            return taken
         return any(
             self._row(cells) for cells in (_GAP.split(stripped), stripped.split()) if 2 <= len(cells) <= MAX_CELLS
         )
+
+    def _piped(self, line: str) -> bool | None:
+        """Take a row of a Markdown table without outer lines; None for a line of another kind."""
+        cells = [cell.strip() for cell in line.split("|")][:MAX_CELLS]
+        if self._row(cells):
+            return True
+        return False if self._header is cells else None
 
     def _box(self, name: str, value: str) -> bool:
         """A row of a table with a name and a number."""
@@ -199,6 +201,17 @@ class _Reading:
         if _is_head(cells, values):
             self._header = cells
         return False
+
+
+def _without_settings(record: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in record.items() if not SETTING.search(name) or _PRESENT.match(name)}
+
+
+def _tested(record: dict[str, Any]) -> dict[str, Any]:
+    """A row of CleanRL's evaluation after training, under names of its own."""
+    if "eval_episode" not in record:
+        return record
+    return {f"eval/{name}": value for name, value in record.items() if name != "eval_episode"}
 
 
 SPOKEN = {"Training Loss": "loss", "Validation Loss": "eval_loss"}

@@ -621,8 +621,9 @@ def test_the_step_of_rolls_bare_json_is_that_of_its_pipeline_where_it_names_none
 
 def test_a_markdown_table_without_outer_lines_is_read_with_the_names_of_the_trainer(tmp_path):
     run = run_of(
-        tmp_path, "Step | Training Loss | reward | kl | rewards / right\n-- | -- | -- | -- | --\n"
-        "1 | 0.0 | 0.5 | 0.0 | 0.25\n2 | 0.1 | 0.6 | 0.1 | 0.5\n",
+        tmp_path, "Step | Training Loss | reward | reward_std | completion_length | kl | rewards / right\n"
+        "-- | -- | -- | -- | -- | -- | --\n"
+        "1 | 0.0 | 0.5 | 0.2 | 90.0 | 0.0 | 0.25\n2 | 0.1 | 0.6 | 0.2 | 91.0 | 0.1 | 0.5\n",
     )  # fmt: skip
     assert (value(run, "policy/loss"), value(run, "reward/right/mean")) == (0.1, 0.5)
 
