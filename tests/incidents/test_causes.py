@@ -226,7 +226,7 @@ def test_every_cause_has_a_case_and_every_case_is_told_from_the_others() -> None
     leading = {name: told(f, s, **EVIDENCE.get(name, {}))[0].id for name, (_, f, s) in CASES.items()}
     wrong = {name: (CASES[name][0], led) for name, led in leading.items() if led != CASES[name][0]}
     assert wrong == {}
-    elsewhere = {"precision", "divided-by-spread"}  # the one needs a configuration, the other an incident of information
+    elsewhere = {"precision", "divided-by-spread"}  # tested below: a configuration, an incident of information
     assert set(CAUSES) - {cause for cause, *_ in CASES.values()} == elsewhere
 
 
