@@ -124,7 +124,7 @@ TROUBLES = (
                "KeyError: 'question'", "KeyError: 'messages'", "KeyError: 'completion'", "KeyError: 'chosen'",
                "KeyError: 'rejected'", "KeyError: 'reward_model'", "KeyError: 'data_source'", "KeyError: 'extra_info'",
                "KeyError: 'conversations'", "KeyError: 'input_ids'", "KeyError: 'query'", "KeyError: 'response'"),
-        cause="the data set has no such column or field, and this code reads it",
+        cause="the data set, or this row of it, has no such column or field, and this code reads it",
         fix="rename the column of your data to the name in the message (dataset.rename_column), or set the trainer's key for it "
         "(dataset_prompt_column, data.prompt_key, --input_key); print(dataset.column_names) shows what is there",
         source="huggingface/trl: dataset formats", certainty="possible", kind="config-error",
