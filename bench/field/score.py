@@ -9,7 +9,7 @@ from bench.field.answers import Answer
 from bench.field.cases import Alternatives, Case
 
 OUTCOMES = ("SOLVED", "HELPED", "SILENT", "WRONG", "UNREADABLE")
-UNNAMED = ("", "program-error", "unknown", "stopped", "killed")
+UNNAMED = ("", "program-error", "undetermined", "unknown", "stopped", "killed")
 """Causes that name nothing: an answer that claims no more than these is silent, not wrong."""
 ENDINGS = ("system/crashed", "system/config-error", "system/trouble")
 """Findings about the end of a program: there another cause than the thread's is a false claim. In a log of metrics

@@ -29,6 +29,9 @@ from stabilizer.runs.loaded import LoadedRun
 from stabilizer.runs.story import Incident, incidents, summary
 from stabilizer.trainers.knobs import configured_rate, has_setting, how
 
+NAMED = 0.6
+"""Confidence from which the cause of a message is named; below it is told as a possibility."""
+
 
 class NotChecked(NamedTuple):
     """A detector without its metrics, and the metrics it needs (alternatives joined by `|`).
@@ -291,7 +294,11 @@ def _explained_by_the_log(finding: Finding) -> Finding:
     todo = f"{evidence['next']}{ended}"
     advice = [RemedyAdvice(r.id, r.safety, {}, r.why, todo) for r in for_cause(evidence["cause"])]
     remedies = fitted(advice[:1], harm=True, state="", ours=False)
-    cause = Cause(evidence.get("trouble", evidence["cause"]), evidence.get("confidence", 0.95), evidence["what"])
+    confidence = evidence.get("confidence", 0.95)
+    if confidence < NAMED:
+        cause = Cause("undetermined", confidence, f"possibly {evidence['what']}")
+    else:
+        cause = Cause(evidence.get("trouble", evidence["cause"]), confidence, evidence["what"])
     return replace(finding, causes=(cause,), remedies=remedies)
 
 

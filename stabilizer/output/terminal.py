@@ -197,10 +197,12 @@ class _Page:
 
     def _what_to_do(self, incident: Incident) -> None:
         explained = incident.explained
-        guess = bool(explained.causes) and explained.causes[0].confidence < LIKELY
-        label = "If that is so" if guess else "What to do" if incident.open else "Next time"
+        first = next(iter(explained.causes), None)
+        guess = first is not None and (first.confidence < LIKELY or first.id == "undetermined")
+        label = "If so" if guess else "What to do" if incident.open else "Next time"
         self._remedies(explained.remedies, label)
-        if incident.severity != "info" and incident.cause == "undetermined" and incident.open:
+        unknown = incident.cause == "undetermined" and not explained.remedies
+        if incident.severity != "info" and incident.open and unknown:
             words = f"do not change settings on a guess: keep a checkpoint from before step {incident.onset:,}, and"
             self._label("What to do", Text(f"{words} read ten answers with their rewards from before and after it"))
 
