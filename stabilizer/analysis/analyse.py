@@ -30,7 +30,7 @@ from stabilizer.runs.story import Incident, incidents, summary
 from stabilizer.trainers.knobs import configured_rate, has_setting, how
 
 NAMED = 0.6
-"""Confidence from which the cause of a message is named; below it is told as a possibility."""
+"""Confidence from which the cause of a message is named; below it is shown as a possibility."""
 
 
 class NotChecked(NamedTuple):

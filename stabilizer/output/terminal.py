@@ -171,11 +171,6 @@ class _Page:
             self._line(Text(f"{len(others) - INCIDENTS:,} more with --full", "dim"), 2)
 
     def _head_of(self, incident: Incident) -> None:
-        self._title_of(incident)
-        if incident.headline:
-            self._line(Text(self._typed(plain(incident.headline))), 2)
-
-    def _title_of(self, incident: Incident) -> None:
         state = "open" if incident.open else "resolved"
         title = f"{self._icon(incident.severity)} Incident {incident.number}"
         head = Text.assemble(
@@ -183,6 +178,8 @@ class _Page:
         )
         head.append(f"since step {incident.onset:,}", "bold")
         self._line(head, 0)
+        if incident.headline:
+            self._line(Text(self._typed(plain(incident.headline))), 2)
 
     def _incident(self, incident: Incident) -> None:
         if self.everything:
@@ -208,8 +205,8 @@ class _Page:
 
     def _in_short(self, incident: Incident) -> None:
         """The leading finding, and the newest of each other kind."""
-        self._title_of(incident)
-        self._finding(incident.lead, named=False)
+        self._head_of(incident)
+        self._lead(incident.lead, incident.headline or "")
         newest = {finding.id: finding for finding in incident.findings if finding.id != incident.lead.id}
         for finding in list(newest.values())[:BESIDE]:
             self._beside(finding, sum(one.id == finding.id for one in incident.findings))
@@ -225,18 +222,30 @@ class _Page:
         line.append(f": {self._typed(plain(finding.summary))}")
         self._line(line, 2)
 
-    def _finding(self, finding: Finding, *, named: bool = True) -> None:
-        seen = f"onset {finding.onset_step:,}, detected at {finding.detected_step:,}"
-        seen += f", last seen at {finding.last_step:,}" if finding.last_step > finding.detected_step else ""
-        if named:
-            word = (f"  {WORDS[finding.severity]}", STYLES[finding.severity])
-            self._line(Text.assemble((plain(finding.id), "bold"), word, (f", {finding.state}, {seen}", "dim")), 2)
-        self._line(Text(self._typed(plain(finding.summary))), 4 if named else 2)
+    def _lead(self, finding: Finding, said: str) -> None:
+        """The leading finding under the headline of its incident, which keeps the words it began with."""
+        if finding.summary != said:
+            when = "last" if finding.state == "resolved" else "now"
+            self._line(Text(f"{when}: {self._typed(plain(finding.summary))}"), 4)
+        self._drawn(finding)
+        self._line(Text(self._seen(finding), "dim"), 4)
+
+    def _finding(self, finding: Finding) -> None:
+        word = (f"  {WORDS[finding.severity]}", STYLES[finding.severity])
+        seen = f", {finding.state}, {self._seen(finding)}"
+        self._line(Text.assemble((plain(finding.id), "bold"), word, (seen, "dim")), 2)
+        self._line(Text(self._typed(plain(finding.summary))), 4)
+        self._drawn(finding)
+
+    @staticmethod
+    def _seen(finding: Finding) -> str:
+        later = f", last seen at {finding.last_step:,}" if finding.last_step > finding.detected_step else ""
+        return f"onset {finding.onset_step:,}, detected at {finding.detected_step:,}{later}"
+
+    def _drawn(self, finding: Finding) -> None:
         name = finding.evidence.get("metric")
         if isinstance(name, str):
             self._evidence(name, finding)
-        if not named:
-            self._line(Text(seen, "dim"), 4)
 
     def _evidence(self, name: str, finding: Finding) -> None:
         """The metric from well before the onset to the end of the finding, with the onset marked under it."""
@@ -287,7 +296,7 @@ class _Page:
                 text.append(f"  {self._typed(plain(remedy.why))}", "dim")
             self._label(label if place == 1 else "", Text.assemble(f"{place}. ", text), hang=True)
         if len(remedies) > full:
-            self._label("", Text("--full says how to make each of them", "dim"))
+            self._label("", Text("--full shows how to make each of them", "dim"))
         if any(remedy.change for remedy in remedies):
             self._label("", Text("Make one change at a time, and check the reward before the next.", "dim"))
 

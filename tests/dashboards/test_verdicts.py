@@ -19,6 +19,7 @@ from dashboards.data.checks import Checked, Checks, ToCheck
 from dashboards.data.run_list import ListSettings, run_list
 from dashboards.data.run_page import Page, page_now
 from dashboards.data.run_registry import Runs
+from dashboards.data.viewer_file import Remarks
 from dashboards.server import prepare
 from stabilizer.analysis.analyse import analyse
 from stabilizer.detectors import DETECTORS
@@ -69,7 +70,9 @@ def text_of(part: Any) -> str:
 
 def words_of(page: Page) -> str:
     """All that the head and the incidents of a page say."""
-    return text_of([run_overview.head(page), run_overview.incident_list(page.incidents, "run", page.run_verdict)])
+    return text_of(
+        [run_overview.head(page, "run", Remarks()), run_overview.incident_list(page.incidents, "run", page.run_verdict)]
+    )
 
 
 def files(path: Path) -> dict[str, bytes]:

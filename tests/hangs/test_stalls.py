@@ -12,9 +12,11 @@ from stabilizer.runs.heartbeats import Beat
 from stabilizer.runs.processes import gpu_use
 from stabilizer.runs.stalls import KINDS, STALLS, Look, explained, missing_ranks
 
+NOW = time.time()
+
 
 def beat(rank: int, phase: str = "update", step: int = 5, age: float = 0.0, **more) -> Beat:
-    return Beat(rank=rank, world=4, pid=1, host="elsewhere", phase=phase, step=step, t=time.time() - age, **more)
+    return Beat(rank=rank, world=4, pid=1, host="elsewhere", phase=phase, step=step, t=NOW - age, **more)
 
 
 @pytest.mark.parametrize(
@@ -36,7 +38,7 @@ def beat(rank: int, phase: str = "update", step: int = 5, age: float = 0.0, **mo
     ids=["none", "elsewhere", "behind", "silent", "ended", "two ranks", "two in one phase", "absent", "alone"],
 )
 def test_the_missing_rank_is_named(beats, words):
-    found = missing_ranks(beats, time.time())
+    found = missing_ranks(beats, NOW)
     assert words in found and bool(words) == bool(found)
 
 

@@ -102,7 +102,7 @@ def test_console_page_and_diagnose_give_the_same_title_and_numbers(tmp_path: Pat
         assert (incident.id, incident.summary, incident.onset) == (same.lead.id, same.summary, same.onset)
         assert f"incident {incident.number} · " in console and incident.id in console and incident.summary in console
     out = io.StringIO()
-    show(analysis, Console(file=out, width=400, highlight=False))
+    show(analysis, Console(file=out, width=400, highlight=False), everything=True)
     assert all(incident.id in out.getvalue() and incident.summary in out.getvalue() for incident in shown)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stabilizer.core.records import Finding, Severity
-from stabilizer.core.stats import LAG, MINIMUM, median
+from stabilizer.core.stats import LAG, MINIMUM, finite, median
 from stabilizer.detectors.base import Detector
 from stabilizer.detectors.evidence.departure import FIRST, HOLD, NEWEST, change_step, creep, departure
 from stabilizer.detectors.evidence.progress import LEVEL, Progress, level, progress
@@ -82,6 +82,8 @@ class GradExplosion(Detector):
     """Factor over the predicted norm that is a warning where it was reached between two rows."""
     orders: float = 30.0
     """Factor over the first 5 rows that no healthy start reaches."""
+    sinks: float = 0.9
+    """Share of the level of the rows before, under which a norm falls and does not climb."""
     slow: int = 300
     """Rows below which a climb is called growth of a young run."""
 
@@ -129,8 +131,10 @@ class GradExplosion(Detector):
         if not MINIMUM // 2 <= len(series) - first <= HOLD or not series.values[-1] > ZERO:
             return None
         fresh = series.last(len(series) - first).finite()
+        if len(fresh) < MINIMUM // 2:
+            return None
         baseline, now = median(fresh.values[:LEVEL]), level(fresh)
-        if not now >= self.orders * baseline > ZERO or len(fresh) < MINIMUM // 2:
+        if not now >= self.orders * baseline > ZERO:
             return None
         silent = view.series("reward/zero_std_frac").between(int(fresh.steps[0]), view.step).values[:LEVEL]
         spread = view.series("reward/std_group").between(int(fresh.steps[0]), view.step).values[:LEVEL]
@@ -160,6 +164,9 @@ class GradExplosion(Detector):
         moved = creep(view, "optim/grad_norm") if len(series) >= self.slow else None
         if moved is None or not moved.clear or not moved.now >= self.material * moved.start > ZERO:
             return None
+        before = finite(series.values[-2 * NEWEST : -NEWEST])
+        if not len(before) or moved.now < self.sinks * median(before):
+            return None  # it comes down from a peak
         first = series.between(view.baseline_start(), view.step).values[:FIRST]
         silent = view.series("reward/zero_std_frac").values[:FIRST]
         reward = progress(view)

@@ -185,7 +185,7 @@ class NoSignal(Detector):
     def _wasted(self, view: RunView) -> Finding | None:
         """Half of each batch teaches nothing, whatever those groups earn and whatever the reward does."""
         if "reward/all_fail_frac" in view:
-            return None  # that share says which of them fail
+            return None  # that share shows which of them fail
         series = view.series("reward/zero_std_frac").last(500).finite()
         if len(series) < self.window or float(series.values[-self.window :].mean()) < self.half:
             return None

@@ -43,8 +43,9 @@ class Stalled(Detector):
         a run that went silent then.
 
     Remedies
-        The finding names rank, phase, the innermost line of the user's code and what it waits for. The stacks of all
-        threads are in `heartbeats/` of the run directory. `stabilizer supervise` restarts a hung run within a budget.
+        `look-at-the-machine`. The finding names rank, phase, the innermost line of the user's code and what it waits
+        for. The stacks of all threads are in `heartbeats/` of the run directory. `stabilizer supervise` restarts a
+        hung run within a budget.
 
     References
         torch.distributed's flight recorder and NCCL watchdog, for a hang between ranks. NVIDIA's resiliency extension,

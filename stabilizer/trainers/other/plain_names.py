@@ -20,7 +20,7 @@ _AVERAGE = frozenset({"mean", "avg", "average", "per", "running", "moving", "ema
 _FILLING = frozenset(
     {"batch", "group", "raw", "total", "overall", "final", "rollout", "train", "step", "global", "task"}
 )
-"""Words that narrow down where a number comes from. They are passed over only where no name says it without them."""
+"""Words that narrow down where a number comes from. They are passed over only where no name is known without them."""
 _SAME = {
     "rewards": "reward", "scores": "score", "returns": "return", "lengths": "length", "len": "length",
     "responses": "response", "completions": "completion", "gen": "generation", "generations": "generation",
