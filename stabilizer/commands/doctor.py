@@ -48,6 +48,8 @@ NEEDS = (
     Need("pyarrow", "pyarrow", "18", "data"),
     Need("datasets", "datasets", "3.0", "data"),
     Need("math-verify", "math_verify", "0.7", "math"),
+    Need("mcp", "mcp", "2.0", "mcp"),
+    Need("apprise", "apprise", "1.9", "notify"),
 )
 """The same as in pyproject.toml, which a test ensures."""
 PURPOSES = {
@@ -55,6 +57,8 @@ PURPOSES = {
     "lora": "lora.rank",
     "data": "Parquet files and Hugging Face data sets",
     "math": "the reward `boxed_math`",
+    "mcp": "`mcp`, for agents",
+    "notify": "`watch --notify` by e-mail and other services",
 }
 """What each extra is for."""
 
