@@ -58,6 +58,8 @@ USAGE = 2
 """The exit code of a command line that is refused."""
 CANNOT_START = 127
 """The exit code of a shell for a command that is not there."""
+FINDINGS = 1
+"""The exit code of a training of ours that was done and ended with a warning."""
 RECORD = "supervisor.jsonl"
 
 Say = Callable[[str, Mapping[str, Any]], None]
@@ -202,7 +204,10 @@ class Supervisor:
         message = _message(text)
         signalled = f" (signal {code - 128})" if code > 128 else ""
         run = self._run()
-        step = whole_number(read_json(run / "status.json").get("step")) if run else None
+        status = read_json(run / "status.json") if run else {}
+        if code == FINDINGS and status.get("state") == "finished":
+            return Ending(code, "", "", None)  # the training is done; the code tells of its verdict
+        step = whole_number(status.get("step")) if run else None
         hopeless = code == USAGE or kind_of(text) == "config-error" or bool(HOPELESS.search(message))
         why = f"exit code {code}{signalled}" + (f": {message}" if message else "")
         return Ending(code, why, re.sub(r"0x[0-9a-f]+|\d+", "#", f"{code} {message}"), step, hopeless)

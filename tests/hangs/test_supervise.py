@@ -130,7 +130,8 @@ def test_our_trainer_is_resumed_and_finishes(tmp_path):
     run = next((tmp_path / "runs").iterdir())
     os.kill(json.loads((run / "status.json").read_text())["pid"], signal.SIGKILL)
     out, err = process.communicate(timeout=300)
-    assert "signal 9" in err and f"train --resume {run}" in err and process.returncode == 0, err
+    assert "signal 9" in err and f"train --resume {run}" in err and process.returncode in (0, 1), err
+    assert "attempt 3" not in err  # a training that is done with a warning has not crashed
     assert json.loads((run / "status.json").read_text())["state"] == "finished"
     assert len(list((tmp_path / "runs").iterdir())) == 1
 
@@ -166,3 +167,17 @@ def test_a_stall_has_to_last_before_a_process_is_ended():
     assert hung([Beat(**longer)], 0, now - 9) is None
     assert hung([Beat(**longer | {"phase": "paused"})], None, now - 9) is None
     assert hung([Beat(**longer)], None, now + 9) is None, "the heartbeat of an earlier attempt"
+
+
+def test_a_training_that_is_done_with_a_warning_is_not_restarted(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import sys, stabilizer\n"
+        f"run = stabilizer.init(name='done', runs={str(tmp_path / 'runs')!r})\n"
+        "for step in range(3):\n"
+        "    run.log({'reward': 0.1 * step}, step=step)\n"
+        "run.finish()\n"
+        "sys.exit(1)\n"
+    )
+    done = subprocess.run([*RUN, "--", sys.executable, str(script)], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1 and "attempt 2" not in done.stderr, done.stderr
