@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "detect: false alarms and recall of the detectors, beside other methods; "
         "rescue: what the remedies save and harm, beside simpler ways of acting; dashboard: what a viewer waits for; "
         "field: answers to texts from public issue trackers; gpu: a model of 0.5B on a CUDA device, beside TRL's; "
-        "cases: the case studies, trained anew; hangs: recall and false alarms of the watchdog in real processes; "
+        "cases: the case studies, trained again; hangs: recall and false alarms of the watchdog in real processes; "
         "trust: what is promised, attacked",
     )
     parser.add_argument("name", nargs="?", help="cases: one case, e.g. case-search-r1 (default: all)")

@@ -1,7 +1,7 @@
 """The case studies: what five users saw, made small, with each candidate cause as a run of its own.
 
 A case is a folder of `sample_runs`. Its recorded run, its figures (`arms.json`) and its page in `docs/case-studies` are
-written anew; `--pages` writes the pages alone, from the figures that are there. Every run of a seed has the same
+written again; `--pages` writes the pages alone, from the figures that are there. Every run of a seed has the same
 prompts. Levels are means over seeds with a 95 % interval by Student's t.
 """
 

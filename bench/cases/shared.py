@@ -1,7 +1,7 @@
 """What the case studies share: a recorded run, the same run with one thing changed, and changes tried from a snapshot.
 
 Everything made on the way goes under `build/`. A measured run is kept there and not made twice; delete the folder to
-measure anew.
+measure again.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def record(
     name: str, task: str, overrides: Sequence[str], *, steps: int, seed: int, mode: Mode, planned: int = 0,
     turns: Mapping[int, str] | None = None,
 ) -> None:  # fmt: skip
-    """The recorded run of a case; `turns` are knobs turned by hand, as `stabilizer fix RUN set` does, after a step.
+    """The recorded run of a case; `turns` are knobs turned by a person, as `stabilizer fix RUN set` does, after a step.
     `planned` is the length that schedules know."""
     build = BUILD / name / "run"
     shutil.rmtree(build, ignore_errors=True)

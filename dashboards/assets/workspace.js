@@ -590,7 +590,7 @@
       return made;
     },
 
-    // A row that is made anew keeps the focus that its button had.
+    // A row that is made again keeps the focus that its button had.
     focusKept: function (known, made) {
       const focused = known && known.element.contains(document.activeElement) && document.activeElement.className;
       if (focused) setTimeout(function () { const found = made.querySelector("." + focused.split(" ")[0]); if (found) found.focus(); }, 0);
@@ -622,7 +622,7 @@
       });
     },
 
-    // As arranged by hand, then metrics that every run is looked at with, then the others by name.
+    // As the viewer arranged them, then metrics that every run is looked at with, then the others by name.
     inOrder: function (names) {
       const order = this.view.order.concat(this.options.first);
       const place = (name) => (order.includes(name) ? order.indexOf(name) : order.length);
