@@ -157,7 +157,7 @@ class _Page:
                 self.out.print()
                 self._incident(incident)
             return
-        order = sorted(incidents, key=lambda one: (one.open, SEVERITIES.index(one.severity), one.onset), reverse=True)
+        order = sorted(incidents, key=lambda one: (one.open, SEVERITIES.index(one.severity), -one.onset), reverse=True)
         first = [one for one in order[:1] if one.open or one.severity != "info"]  # a remark that is over needs no page
         for incident in first:
             self.out.print()
