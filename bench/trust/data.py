@@ -186,7 +186,7 @@ def failing_io(effort: Effort) -> Measured:
     with Refusing(lambda number: False, "short") as counted:
         _life(effort.folder / "counted").close()
     operations, tried, raised, lost = counted.count, 0, 0, 0
-    begun = 6  # operations that create the run: refused there, it does not begin, and says so
+    begun = 6  # operations that create the run: if one is refused, the run stops with an error
     step = max(1, (operations - begun) // effort.times(12, operations))
     for how in ways:
         for number in range(begun, operations, step):

@@ -123,7 +123,7 @@ class Backend:
             setattr(self._trainer, self._last, step)
 
     def finish(self, exit_code: int = 0) -> None:
-        """Close the run, as failed where the trainer says so."""
+        """Close the run; its state is failed if the trainer reports a failure."""
         self.guest.quietly(self.guest.end, None, "failed" if exit_code else "finished")
 
 

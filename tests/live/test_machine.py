@@ -17,7 +17,7 @@ from stabilizer.runs.writer import RunWriter
 
 
 class Clock:
-    """A clock that is set by hand."""
+    """A clock that the test sets."""
 
     def __init__(self) -> None:
         self.now = 100.0

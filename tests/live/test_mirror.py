@@ -41,7 +41,7 @@ def waited(condition, seconds=20.0):
 
 
 class Broken:
-    """A tool that raises, or hangs, while `Broken.how` says so."""
+    """A tool that raises or hangs, depending on `Broken.how`."""
 
     how = ""
     got: list[int] = []

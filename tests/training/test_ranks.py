@@ -242,7 +242,7 @@ def test_processes_that_a_launcher_restarts_resume_their_run(tmp_path, monkeypat
 
 
 class Told:
-    """Rank 1, which is told to build, then to take a step with half the rate, then to end."""
+    """Rank 1, which gets three orders: build, take a step with half the rate, end."""
 
     def __init__(self):
         knobs = {"control/lr_scale": 0.5}
