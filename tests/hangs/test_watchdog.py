@@ -56,9 +56,9 @@ def hung(tmp_path: Path, request):
     process = subprocess.Popen(
         [sys.executable, script, str(tmp_path / "runs"), str(request.param)], env={**os.environ, SETTING: "1.5"}
     )
-    run = waited(lambda: next(iter((tmp_path / "runs").glob("*")), None))
+    about = waited(lambda: next(iter((tmp_path / "runs").glob("*/run.json")), None))
     try:
-        yield run, process
+        yield about.parent, process
     finally:
         process.kill()
         process.wait()
