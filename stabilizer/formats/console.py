@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, Self
 
 from stabilizer.core.failures import KINDS, kind_of
 from stabilizer.core.records import Event
-from stabilizer.formats.rows import KEPT, assemble
+from stabilizer.formats.rows import KEPT, assemble, number
 from stabilizer.runs.history import History
 from stabilizer.runs.loaded import LoadedRun, NoMetrics, Source
 from stabilizer.runs.reader import RunError
@@ -265,6 +265,12 @@ class Failures:
         if trouble is None or self._talk or (self._inside and event is None):
             return event
         return self._known(event, trouble, line)
+
+    @staticmethod
+    def takes(text: str) -> bool:
+        """Whether a line is a frame or an exception: numbers in it are no metrics."""
+        raised = _EXCEPTION.match(text)
+        return bool(_FRAME.match(text)) or bool(raised and number(raised[2].lstrip(": ")) is None)
 
     def _headless(self, text: str) -> None:
         """A frame whose traceback was copied without its head begins one."""

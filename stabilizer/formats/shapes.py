@@ -117,9 +117,10 @@ class _Reading:
     def see(self, line: Line) -> None:
         """The next line."""
         text = line.text[:MAX_CHARACTERS]
-        if self._html(text) or self._table(text):
+        failed = self.failures.takes(text)
+        if not failed and (self._html(text) or self._table(text)):
             return
-        found = _pairs(text)
+        found = {} if failed else _pairs(text)
         if not found:
             self.note(self.failures.see(line))
             return

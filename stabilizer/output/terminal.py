@@ -80,6 +80,8 @@ class _Page:
     """One analysis being printed; `ascii` where the terminal can't show more."""
 
     def __init__(self, analysis: Analysis, out: Console, *, everything: bool):
+        self.checks = everything
+        """Whether to list each check that lacks a metric."""
         self.everything = everything or analysis.run.name == PASTED  # pasted text has few rows and one question
         self.analysis = analysis
         self.out = out
@@ -342,7 +344,7 @@ class _Page:
         blind = self.analysis.blind_spots
         if not blind:
             return
-        if not self.everything:
+        if not self.checks:
             self._title(f"Not checked because a metric is missing: {len(blind)}  (--full lists them and what to log)")
             return
         self._title("Not checked because a metric is missing")
