@@ -13,13 +13,17 @@ from statistics import fmean, stdev
 from typing import Any
 
 from dashboards.data.completions_store import CompletionsStore, LoggedCompletion, LoggedStep
+from dashboards.data.distributions import QUANTITIES, spread_of
 from dashboards.data.model_text import Excerpt, Piece, excerpt, one_line, pieces, word_diff
 from dashboards.data.text_search import Hits, PatternError, find
 from stabilizer.figures.completions import GroupRewards
+from stabilizer.figures.spread import Spread
 
 PER_PAGE = 40
 SHOWN = 700
 """Characters of a completion shown at first; the rest follows on demand."""
+SHOWN_EXPECTED = 300
+"""Characters of a right answer that are shown."""
 SHOWN_WHOLE = 20_000
 PAGE_CHARACTERS = 400_000
 """Of all texts of a page together, when they are wanted whole."""
@@ -54,6 +58,10 @@ class CompletionsQuery:
     vs: int | None = None
     tokens: bool = False
     whole: bool = False
+    format: bool = False
+    """Draw Markdown and LaTeX."""
+    over: str = ""
+    """A quantity of `QUANTITIES`, whose spread over all steps is drawn instead of this step's groups."""
 
     @classmethod
     def of(cls, query: Mapping[str, Any]) -> CompletionsQuery:
@@ -77,6 +85,7 @@ class CompletionsQuery:
             wanted,
             sort=wanted.sort if wanted.sort in SORTS else "group",
             only=wanted.only if wanted.only in JUDGED else "",
+            over=wanted.over if wanted.over in QUANTITIES else "",
             page=max(1, wanted.page),
         )
 
@@ -107,6 +116,8 @@ class CompletionItem:
     """With its unit: tokens, or characters where a log kept texts alone."""
     cut: bool
     right: bool | None
+    raw: str = ""
+    """The shown part as it was written, where it is to be formatted."""
 
 
 @dataclass(frozen=True)
@@ -123,6 +134,8 @@ class PromptGroup:
     items: tuple[CompletionItem, ...]
     first: int
     vs_note: str = ""
+    expected: Excerpt = Excerpt((), 0, 0)
+    """The right answer, where it was logged."""
 
 
 @dataclass(frozen=True)
@@ -146,6 +159,8 @@ class StepView:
     has_tokens: bool = False
     summary: tuple[tuple[str, str], ...] = ()
     picture: tuple[GroupRewards, ...] = ()
+    spread: Spread | None = None
+    """How a quantity is spread over all steps, where that was asked for."""
 
 
 def view_of_step(store: CompletionsStore, run: Path, step: int | None, wanted: CompletionsQuery) -> StepView | None:
@@ -192,6 +207,7 @@ def view_of_step(store: CompletionsStore, run: Path, step: int | None, wanted: C
         has_tokens=held.has_tokens,
         summary=_summary(rows, judge, by),
         picture=tuple(_picture(rows, judge, by)),
+        spread=spread_of(store, run, wanted.over, by) if wanted.over else None,
     )
 
 
@@ -324,6 +340,7 @@ def _groups(
                 ),
                 first=first.index,
                 vs_note=note,
+                expected=excerpt(first.sample.expected, SHOWN_EXPECTED),
             )
         )
     return tuple(groups)
@@ -398,6 +415,7 @@ def _item(
         length=f"{_length(row):,} {_unit(row)}",
         cut=sample.truncated,
         right=judge(row),
+        raw=sample.completion[:most] if wanted.format and not hits else "",
     )
 
 

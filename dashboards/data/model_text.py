@@ -16,9 +16,14 @@ Kind = Literal["", "odd", "hit", "gone", "new"]
 MAX_PIECES = 600
 """Pieces of one text; beyond, odd characters are still spelt out, but in the running text."""
 MAX_WORDS = 700
-"""Words a side up to which two texts are compared; the time this takes grows with their product."""
-MAX_COMPARED = 12_000
-"""Characters of both together up to which they are: a difference is shown whole."""
+"""Words a side up to which two texts are compared word by word, and sentences a side up to which they are compared
+sentence by sentence first; the time this takes grows with their product."""
+MAX_PASSAGE = 3_000
+"""Characters of two passages that differ, up to which they are compared word by word."""
+MAX_COMPARED = 200_000
+"""Characters of both together up to which they are compared."""
+SAME_SHOWN = 200
+"""Characters at each end of a long passage that both texts share."""
 
 _ODD = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b\u200e\u200f\u2028-\u202e"
@@ -46,6 +51,7 @@ _NAMED = {
     0x2069: "PDI",
 }
 _WORDS = re.compile(r"\s+|\w+|[^\w\s]")
+_SENTENCES = re.compile(r"[^.!?\n]{0,400}[.!?\n]\s*|[^.!?\n]{1,400}")
 
 
 class Piece(NamedTuple):
@@ -73,7 +79,7 @@ def spelt(character: str) -> str:
 
 def one_line(text: str, longest: int) -> str:
     """The beginning of a text for a label: one line, nothing hidden."""
-    head = _spell(" ".join(text[: 4 * longest].split()))
+    head = spelt_out(" ".join(text[: 4 * longest].split()))
     return head[:longest] + "…" if len(head) > longest else head
 
 
@@ -105,32 +111,43 @@ def word_diff(before: str, after: str) -> tuple[Piece, ...] | None:
     """The word-by-word difference of two texts; None when they are too long for it."""
     if len(before) + len(after) > MAX_COMPARED:
         return None
-    old, new = _words(before), _words(after)
-    if old is None or new is None:
-        return None
     found: list[Piece] = []
-    for tag, a, b, c, d in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
-        if tag == "equal":
-            _add(found, "".join(old[a:b]), "")
-            continue
-        _add(found, "".join(old[a:b]), "gone")
-        _add(found, "".join(new[c:d]), "new")
+    if len(_WORDS.findall(before)) <= MAX_WORDS and len(_WORDS.findall(after)) <= MAX_WORDS:
+        _compare(found, before, after, _WORDS)
+        return tuple(found)
+    if max(len(_SENTENCES.findall(before)), len(_SENTENCES.findall(after))) > MAX_WORDS:
+        return None
+    _compare(found, before, after, _SENTENCES)
     return tuple(found)
 
 
-def _words(text: str) -> list[str] | None:
-    words: list[str] = []
-    for match in _WORDS.finditer(text):
-        if len(words) == MAX_WORDS:
-            return None
-        words.append(match[0])
-    return words
+def _compare(found: list[Piece], before: str, after: str, units: re.Pattern[str]) -> None:
+    """Add what two texts share and do not share, in units; sentences that differ are compared word by word."""
+    old, new = units.findall(before), units.findall(after)
+    matcher = difflib.SequenceMatcher(None, old, new, autojunk=units is _SENTENCES)  # sentences that repeat are slow
+    for tag, a, b, c, d in matcher.get_opcodes():
+        gone, come = "".join(old[a:b]), "".join(new[c:d])
+        if tag == "equal":
+            _add(found, _shortened(gone) if units is _SENTENCES else gone, "")
+        elif units is _SENTENCES and gone and come and len(gone) + len(come) <= MAX_PASSAGE:
+            _compare(found, gone, come, _WORDS)
+        else:
+            _add(found, gone, "gone")
+            _add(found, come, "new")
+
+
+def _shortened(same: str) -> str:
+    """The ends of a long passage that both texts share."""
+    left_out = len(same) - 2 * SAME_SHOWN
+    if left_out <= SAME_SHOWN:
+        return same
+    return f"{same[:SAME_SHOWN]} [… {left_out:,} characters the same …] {same[-SAME_SHOWN:]}"
 
 
 def _add(found: list[Piece], text: str, kind: Kind) -> None:
     if kind or not _ODD.search(text) or len(found) >= MAX_PIECES:
         if text:
-            found.append(Piece(_spell(text), kind))
+            found.append(Piece(spelt_out(text), kind))
         return
     place = 0
     for match in _ODD.finditer(text):
@@ -138,11 +155,12 @@ def _add(found: list[Piece], text: str, kind: Kind) -> None:
             break
         if match.start() > place:
             found.append(Piece(text[place : match.start()], ""))
-        found.append(Piece(_spell(match[0]), "odd"))
+        found.append(Piece(spelt_out(match[0]), "odd"))
         place = match.end()
     if place < len(text):
-        found.append(Piece(_spell(text[place:]), ""))
+        found.append(Piece(spelt_out(text[place:]), ""))
 
 
-def _spell(text: str) -> str:
+def spelt_out(text: str) -> str:
+    """A text with each character that a screen would hide or obey as a visible name."""
     return _ODD.sub(lambda match: "".join(map(spelt, match[0])), text)

@@ -18,6 +18,7 @@ from dash.exceptions import PreventUpdate
 from dashboards.components import notices
 from dashboards.components.browser import in_browser
 from dashboards.components.elements import GRAPH_CONFIG, attributes, empty, fact, pill, saved
+from dashboards.components.formatted import drawn
 from dashboards.components.links import address
 from dashboards.data.completions import (
     JUDGED,
@@ -33,12 +34,14 @@ from dashboards.data.completions import (
     whole_text,
 )
 from dashboards.data.completions_store import CompletionsStore, LogCompletions
+from dashboards.data.distributions import QUANTITIES
 from dashboards.data.followed_run import FollowedRun
 from dashboards.data.logs import LogReader
 from dashboards.data.model_text import Excerpt, Piece, one_line, pieces
 from dashboards.data.run_registry import Runs
 from stabilizer.figures import Theme
 from stabilizer.figures.completions import group_rewards_figure
+from stabilizer.figures.spread import spread_figure
 
 PATH = "/completions"
 NAME = "Completions"
@@ -52,10 +55,11 @@ OUTCOMES = {
     "same": ("– same reward", ""),
 }
 CONTROLS = {
-    **dict.fromkeys(("q", "low", "high", "only", "by", "sort", "vs", "take", "page"), "value"),
-    **dict.fromkeys(("regex", "cut", "tokens", "whole"), "checked"),
+    **dict.fromkeys(("q", "low", "high", "only", "by", "sort", "vs", "take", "page", "over"), "value"),
+    **dict.fromkeys(("regex", "cut", "tokens", "whole", "format"), "checked"),
 }
 """The controls of the page, named as in `CompletionsQuery`, and the property that holds what was chosen."""
+PICTURES = {"": "this step", **{name: f"{name} by step" for name in QUANTITIES}}
 _STORE = CompletionsStore()
 """Of all apps of the process: what is read depends on files alone."""
 
@@ -75,7 +79,7 @@ def layout(runs: Runs, query: Mapping[str, str], theme: Theme) -> Any:
     return html.Div(
         [
             dcc.Store(id="completions-steps"),
-            dcc.Store(id="completions-at", data={"run": run, "theme": theme, "step": step, "shown": found.step}),
+            dcc.Store(id="completions-at", data=_at({"run": run, "theme": theme}, step, found, wanted)),
             dcc.Store(id="completions-query", data=_query(run, step, wanted)),
             dcc.Interval(id="completions-news", interval=NEWS_MS),
             _head(found, wanted, step, theme),
@@ -160,7 +164,7 @@ def register(app: Dash, runs: Runs) -> None:
             "page": found.page,
             "takes": _takes(found),
             "single_take": found.takes == 1,
-            "at": {**at, "theme": theme, "step": step, "shown": found.step},
+            "at": _at({**at, "theme": theme}, step, found, wanted),
             "query": _query(str(at["run"]), step, wanted),
         }
 
@@ -204,9 +208,12 @@ def register(app: Dash, runs: Runs) -> None:
         text = _asked(runs, ctx.triggered_id.get("row"), ctx.triggered_id.get("part"), at)
         if text is None or not clicks:
             raise PreventUpdate
-        if clicks % 2:
-            return {"text": _pieces(pieces(text)), "button": "show less"}
-        return {"text": _pieces(pieces(text[:SHOWN])), "button": f"show all {len(text):,} characters"}
+        formats = bool(at.get("format")) and ctx.triggered_id.get("part") == "text"
+        part = text if clicks % 2 else text[:SHOWN]
+        return {
+            "text": drawn(part) if formats else _pieces(pieces(part)),
+            "button": "show less" if clicks % 2 else f"show all {len(text):,} characters",
+        }
 
     @app.callback(
         output=Output({"kind": "sample-copy", "row": MATCH}, "content"),
@@ -276,6 +283,11 @@ def _store(followed: FollowedRun) -> CompletionsStore:
 
 def _query(run: str, step: int | None, wanted: CompletionsQuery) -> str:
     return urlencode({"run": run, **({} if step is None else {"step": str(step)}), **wanted.query()})
+
+
+def _at(known: Mapping[str, Any], step: int | None, found: StepView, wanted: CompletionsQuery) -> dict[str, Any]:
+    """What the callbacks of single completions need to know of the page."""
+    return {**known, "step": step, "shown": found.step, "format": wanted.format}
 
 
 def _asked(runs: Runs, index: Any, part: Any, at: Any) -> str | None:
@@ -372,6 +384,13 @@ def _head(found: StepView, wanted: CompletionsQuery, step: int | None, theme: Th
                     html.Div(_facts(found), id="completions-facts", className="facts sample-facts"),
                     html.Div(
                         [
+                            dmc.SegmentedControl(
+                                id="completions-over",
+                                value=wanted.over,
+                                size="xs",
+                                data=[{"value": value, "label": words} for value, words in PICTURES.items()],
+                                **attributes(aria_label="what the picture shows"),
+                            ),
                             dcc.Graph(
                                 id="completions-picture",
                                 figure=_figure(found, wanted, theme),
@@ -379,7 +398,7 @@ def _head(found: StepView, wanted: CompletionsQuery, step: int | None, theme: Th
                                 style={"height": "170px"},
                                 responsive=True,
                             ),
-                            html.Div(saved("rewards by group"), className="corner"),
+                            html.Div(saved("completions"), className="corner"),
                         ],
                         className="sample-picture savable",
                     ),
@@ -479,6 +498,7 @@ def _controls(found: StepView, wanted: CompletionsQuery) -> html.Div:
                 **check,
             ),
             dmc.Checkbox(id="completions-whole", label="full text", checked=wanted.whole, **check),
+            dmc.Checkbox(id="completions-format", label="formatted", checked=wanted.format, **check),
             html.Div(
                 dmc.Select(
                     id="completions-take",
@@ -515,6 +535,8 @@ def _facts(found: StepView) -> list[Any]:
 
 
 def _figure(found: StepView, wanted: CompletionsQuery, theme: Theme) -> Any:
+    if found.spread is not None:
+        return spread_figure(found.spread, theme=theme)
     return group_rewards_figure(found.picture, unit=wanted.by or "reward", theme=theme)
 
 
@@ -582,12 +604,22 @@ def _group(group: PromptGroup, wanted: CompletionsQuery) -> html.Section:
                         className="sample-group-head",
                     ),
                     *_text(group.prompt, group.first, "prompt"),
+                    *_expected(group.expected),
                 ]
             ),
             *[_item(item) for item in group.items],
         ],
         className="card sample-group",
     )
+
+
+def _expected(expected: Excerpt) -> list[Any]:
+    """The right answer under its prompt, where it was logged."""
+    if not expected.pieces:
+        return []
+    more = [f" … {expected.after:,} more characters"] if expected.after else []
+    text = html.Span([*_pieces(expected.pieces), *more], className="sample-expected-text", dir="auto")
+    return [html.Div([html.Span("right answer ", className="quiet small"), text], className="sample-expected")]
 
 
 def _item(item: CompletionItem) -> html.Article:
@@ -600,7 +632,7 @@ def _item(item: CompletionItem) -> html.Article:
         spans = [html.Span(text, className=f"token {shade}", title=title) for text, shade, title in item.tokens]
         body = [html.Div(spans, className="sample-text", dir="auto")]
     else:
-        body = _text(item.text, item.index, "text")
+        body = _text(item.text, item.index, "text", item.raw)
     return html.Article(
         [
             html.Div(
@@ -633,11 +665,12 @@ def _item(item: CompletionItem) -> html.Article:
     )
 
 
-def _text(text: Excerpt, index: int, part: str) -> list[Any]:
+def _text(text: Excerpt, index: int, part: str, raw: str = "") -> list[Any]:
+    """An excerpt and the button for the rest of it; `raw` is the same text where it is to be formatted."""
     if not text.pieces:
         return [html.Div("(empty)", className=f"sample-{part} quiet")]
     hidden = text.before + text.after
-    shown: list[Any] = _pieces(text.pieces)
+    shown: list[Any] = drawn(raw) if raw else _pieces(text.pieces)
     if text.before:
         shown.insert(0, html.Span(f"⋯ {text.before:,} characters ⋯ ", className="quiet"))
     if text.after:
@@ -670,4 +703,5 @@ _TITLES = {"odd": "invisible characters, or characters that would change how the
 def _short(value: float, *, sign: bool = False) -> str:
     if not math.isfinite(value):
         return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "−Inf"
+    value += 0.0  # -0.0 is 0
     return f"{value:+.3g}".replace("-", "−") if sign and value else f"{value:.4g}".replace("-", "−")

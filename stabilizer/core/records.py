@@ -89,6 +89,8 @@ class Sample:
     """The completion token by token, where the configuration asks for it."""
     logps: Sequence[float | None] = ()
     """Log-probability of each of `tokens` when it was sampled; None for tokens of an environment."""
+    expected: str = ""
+    """The right answer, where the data names one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,7 +271,7 @@ def encode(record: Sample | Event | Finding | Action) -> bytes:
     """One line, newline included; fields are the keys, a non-finite number becomes {"nf": "nan"} or the like."""
     row = _plain(record)
     if isinstance(record, Sample):
-        row = {name: value for name, value in row.items() if name not in _OPTIONAL or value not in (None, [])}
+        row = {name: value for name, value in row.items() if name not in _OPTIONAL or value not in (None, [], "")}
     return orjson.dumps(row) + b"\n"
 
 
@@ -286,7 +288,7 @@ def decode(kind: type[Any], line: bytes) -> Any:
     return _checked(record)
 
 
-_OPTIONAL = frozenset({"solved", "tokens", "logps"})
+_OPTIONAL = frozenset({"solved", "tokens", "logps", "expected"})
 _UNSTATED = frozenset({"origin", "reason"})
 """Fields of an action that are left out while empty, so that the hashes of older journals hold."""
 _FIELD_TYPES: dict[Any, Any] = {

@@ -76,6 +76,8 @@ class Answer:
     advantage: float = math.nan
     solved: bool | None = None
     rewards: Mapping[str, float] = field(default_factory=dict)
+    expected: str = ""
+    """The right answer, where the dump holds it."""
 
 
 def statistics(answers: Sequence[Answer]) -> dict[str, float]:
@@ -160,7 +162,7 @@ def samples(step: int, answers: Sequence[Answer]) -> list[Sample]:
         found += [
             Sample(
                 step=step, group=number, prompt=answer.prompt, completion=answer.completion, reward=answer.reward,
-                advantage=answer.advantage, rewards=answer.rewards, solved=answer.solved,
+                advantage=answer.advantage, rewards=answer.rewards, solved=answer.solved, expected=answer.expected,
             )
             for answer in members[:MAX_SAMPLES]
         ]  # fmt: skip

@@ -293,10 +293,11 @@ def _identity(path: Path) -> tuple[int, int] | None:
 
 def _shortened(sample: Sample) -> Sample:
     """A sample that fits a line; tokens are kept only where they still make up the completion."""
-    prompt, completion = _capped(sample.prompt), _capped(sample.completion)
+    sample = replace(sample, prompt=_capped(sample.prompt), expected=_capped(sample.expected))
+    completion = _capped(sample.completion)
     if completion != sample.completion:
-        return replace(sample, prompt=prompt, completion=completion, tokens=(), logps=())
-    return replace(sample, prompt=prompt, completion=completion)
+        return replace(sample, completion=completion, tokens=(), logps=())
+    return sample
 
 
 def _capped(text: str) -> str:

@@ -156,7 +156,7 @@ def addresses(run: str, other: str) -> list[tuple[str, str]]:
         "/workspace": [{}, {"group": "seeds", "find": "entropy"}],
         "/run": [{**of, "pin": "entropy"}],
         "/incident": [of, {**of, "n": "1"}, {**of, "n": "2"}],
-        "/completions": [of, {**of, "step": "10", "q": "1", "tokens": "1"}],
+        "/completions": [of, {**of, "step": "10", "q": "1", "tokens": "1"}, {**of, "format": "1", "over": "length"}],
         "/journal": [of],
         "/compare": [{}, {"runs": compared([run, other])}],
         "/preflight": [{}, of],

@@ -18,11 +18,13 @@ from dashboards.app import build
 from dashboards.data import text_search
 from dashboards.data.completions import PER_PAGE, CompletionsQuery, nearest, view_of_step, whole_text
 from dashboards.data.completions_store import MAX_ROWS, CompletionsStore, LogCompletions, read_step
+from dashboards.data.distributions import MOST_STEPS, chosen, spread_of
 from dashboards.data.model_text import MAX_PIECES, excerpt, one_line, pieces, spelt, word_diff
 from dashboards.data.text_search import PatternError, find
 from stabilizer.analysis.importing import write_run
 from stabilizer.core.records import Sample, encode
 from stabilizer.figures.completions import GroupRewards, group_rewards_figure
+from stabilizer.figures.spread import spread_figure
 from stabilizer.runs.loaded import Texts
 from stabilizer.runs.reader import RunError
 from stabilizer.trainers.reading import load
@@ -95,7 +97,53 @@ def test_words_that_went_and_came_are_told_apart() -> None:
     shown = word_diff("the sum is 41", "the sum is 42 indeed")
     assert [p.text for p in shown if p.kind == "gone"] == ["41"]
     assert "".join(p.text for p in shown if p.kind != "gone") == "the sum is 42 indeed"
-    assert word_diff("a " * 1000, "b") is None and word_diff("x" * 20_000, "b") is None
+    assert word_diff("a. " * 1000, "b") is None and word_diff("x" * 300_000, "b") is None
+
+
+def test_texts_of_thousands_of_words_are_compared_and_their_long_common_passages_shortened() -> None:
+    before = " ".join(f"step {n} follows from step {n - 1}." for n in range(600))
+    shown = word_diff(before, before.replace("step 300 follows", "step 300 is guessed"))
+    assert "follows" in [p.text for p in shown if p.kind == "gone"]
+    assert "is guessed" in [p.text for p in shown if p.kind == "new"]
+    assert "characters the same" in shown[0].text and sum(len(p.text) for p in shown) < 2_000
+
+
+def test_repeating_texts_are_compared_in_little_time() -> None:
+    began = time.process_time()
+    word_diff("a. " * 690, "b. a. " * 340)
+    assert time.process_time() - began < 1.0
+
+
+# --- the right answer, and all steps at once --------------------------------------------------------------------------
+
+
+def test_the_right_answer_is_shown_under_its_prompt_where_it_was_logged(tmp_path: Path) -> None:
+    log(tmp_path, 1, [sample(1, 0, 1.0, expected="42"), sample(1, 1, 0.0, "7")])
+    first, second = view_of_step(CompletionsStore(), tmp_path, 1, CompletionsQuery()).groups
+    assert first.expected.pieces[0].text == "42" and second.expected.pieces == ()
+    assert b"expected" not in encode(sample(1, 0, 1.0))
+
+
+def test_the_spread_over_steps_counts_each_step_on_its_own(run: Path) -> None:
+    found = spread_of(CompletionsStore(), run, "reward")
+    assert found.steps == (10, 20, 30) and found.counts == (8, 8, 8) and found.medians == (0.0, 0.0, 0.0)
+    assert all(sum(share) == pytest.approx(1) for share in found.shares)
+    assert found.shares[0][0] == 7 / 8 and found.shares[0][-1] == 1 / 8
+    assert spread_of(CompletionsStore(), run, "reward", "short").medians == (0.1, 0.1, 0.1)
+    spread_figure(found)
+
+
+def test_the_spread_of_numbers_that_are_not_finite_or_all_alike_is_drawn(tmp_path: Path) -> None:
+    log(tmp_path, 1, [sample(1, 0, math.nan), sample(1, 0, math.inf), sample(1, 0, 0.5)])
+    log(tmp_path, 2, [sample(2, 0, math.nan)])
+    found = spread_of(CompletionsStore(), tmp_path, "reward")
+    assert found.steps == (1,) and found.counts == (1,)
+    spread_figure(found)
+    spread_figure(spread_of(CompletionsStore(), tmp_path / "none", "length"))
+
+
+def test_at_most_sixty_steps_are_read_the_first_and_newest_among_them() -> None:
+    assert chosen(range(1000))[0] == 0 and chosen(range(1000))[-1] == 999 and len(chosen(range(1000))) == MOST_STEPS
 
 
 # --- searching --------------------------------------------------------------------------------------------------------
@@ -332,7 +380,7 @@ def test_another_trainers_completions_are_read_in_place_and_once_imported(tmp_pa
         shown = text_of(client.open("/completions", f"?run={run}&step=2&by=format_reward"))
         assert "What is 3 + 6?" in shown and "#### 9" in shown and "12 in 3 groups" in shown
         assert re.search(r"\d characters", shown) and not re.search(r"\d tokens", shown)
-        assert not re.search(r'"advantage [^"]', shown)  # not in the dump
+        assert not re.search(r'"advantage [^"b]', shown)  # not in the dump
         values = controls(client, f"?run={run}&step=10")
         answer = client.call("completions-list", "completions-prev.n_clicks", values)
         assert answer["completions-at"]["data"]["step"] == 2

@@ -56,6 +56,8 @@ _OWN = frozenset({"input", "output", "gts", "score", "step", "reward", "request_
 _PAID = re.compile(r"(?:^|_)(?:reward|score|format|penalty|bonus)(?:_|$)")
 """Words in the name of something the reward is made of; other numbers the reward function returned stay veRL's."""
 MAX_EXTRAS = 100
+MAX_EXPECTED = 4000
+"""Characters of a right answer that are kept."""
 MAX_LINE = 64 * 2**20
 MAX_FILE = 512 * 2**20
 """Of one step, whose completions are in memory together."""
@@ -210,6 +212,7 @@ def _answer(record: dict[str, Any], binary: bool) -> Answer:
         group=(record["input"], str(record.get("gts"))),
         solved=solved,
         rewards={key: value for key, value in _numbers(record)},
+        expected="" if record.get("gts") is None else str(record["gts"])[:MAX_EXPECTED],
     )
 
 

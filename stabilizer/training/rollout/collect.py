@@ -53,6 +53,7 @@ class Episodes(NamedTuple):
                 length=lengths[row],
                 truncated=truncated[row],
                 solved=None if self.scores[row].failed else self.scores[row].solved,
+                expected="" if self.problems[row].answer is None else str(self.problems[row].answer),
             )
             for row in range(count)
         ]

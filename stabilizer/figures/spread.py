@@ -1,0 +1,70 @@
+"""A quantity of single completions over the steps of a run, as a heat map with its median."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import NamedTuple
+
+import plotly.graph_objects as go
+
+from stabilizer.figures.theme import TEMPLATES, Theme, palette
+
+FEW = 12
+"""Steps up to which each has a label of its own, however far apart they are."""
+
+
+class Spread(NamedTuple):
+    """The spread of a quantity, step by step."""
+
+    steps: tuple[int, ...]
+    middles: tuple[float, ...]
+    """The middle of each interval."""
+    shares: tuple[tuple[float, ...], ...]
+    """Of each step: the share of its values in each interval."""
+    medians: tuple[float, ...]
+    counts: tuple[int, ...]
+    """Values of each step."""
+    unit: str
+
+
+def spread_figure(spread: Spread, *, theme: Theme = "light") -> go.Figure:
+    """Darker where more of a step's completions are; the line is the median of each step."""
+    colours = palette(theme)
+    by_interval = [list(row) for row in zip(*spread.shares, strict=True)]
+    words = [
+        [f"{share:.0%} of {count}" for share, count in zip(row, spread.counts, strict=True)] for row in by_interval
+    ]
+    cells = {
+        "type": "heatmap",
+        "x": list(spread.steps),
+        "y": list(spread.middles),
+        "z": by_interval,
+        "text": words,
+        "colorscale": [[0, "rgba(0,0,0,0)"], [1, colours.lines[0]]],
+        "zmin": 0,
+        "zmax": max((max(row) for row in by_interval), default=1.0) or 1.0,
+        "showscale": False,
+        "hovertemplate": "step %{x}<br>about %{y:.4g}: %{text} completions<extra></extra>",
+    }
+    median = {
+        "type": "scatter",
+        "mode": "lines+markers" if len(spread.steps) <= 2 * FEW else "lines",
+        "name": "median",
+        "x": list(spread.steps),
+        "y": list(spread.medians),
+        "line": {"color": colours.lines[2 % len(colours.lines)], "width": 1.6},
+        "hovertemplate": "median %{y:.4g}<extra></extra>",
+    }
+    layout = {
+        "template": TEMPLATES[theme],
+        "margin": {"l": 8, "r": 8, "t": 6, "b": 6},
+        "hovermode": "closest",
+        "showlegend": False,
+        "xaxis": {
+            "title": {"text": "step; the line is the median"},
+            "nticks": 8,
+            "type": "category" if len(spread.steps) <= FEW else "linear",
+        },
+        "yaxis": {"title": {"text": escape(spread.unit)}, "nticks": 5},
+    }
+    return go.Figure({"data": [cells, median], "layout": layout})
