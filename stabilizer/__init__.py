@@ -18,17 +18,20 @@ from typing import TYPE_CHECKING, Any
 from stabilizer.core.version import __version__
 
 if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
     from stabilizer.analysis.analyse import Analysis
     from stabilizer.compare import Comparison
     from stabilizer.guests.own_loop import GuestRun
     from stabilizer.live.session import Session
+    from stabilizer.output.embedded import Embedded
     from stabilizer.preflight.check import Preflight
     from stabilizer.runs.loaded import LoadedRun
     from stabilizer.training.config import load_config
 
 __all__ = [
     "Session", "__version__", "attach", "check_config", "compare_runs", "diagnose", "init", "load", "load_config",
-    "report",
+    "plot", "report", "show",
 ]  # fmt: skip
 
 _FROM_TRAINING = {"Session": "stabilizer.live.session", "load_config": "stabilizer.training.config"}
@@ -82,6 +85,29 @@ def report(run: str | PathLike[str] | LoadedRun, out: str | PathLike[str]) -> Pa
     from stabilizer.output.report import write
 
     return write(diagnose(run), Path(out))
+
+
+def plot(run: str | PathLike[str] | LoadedRun | Analysis, *metrics: str, smooth: int = 0) -> Figure:
+    """Draw metrics of a run over its steps, as a plotly figure; the reward where none is named.
+
+    Metrics of one chart share an axis. Given an analysis (what `diagnose` returns), incidents are shaded. `smooth` is
+    the number of steps of a running mean.
+    """
+    from stabilizer.analysis.analyse import Analysis
+    from stabilizer.figures.plot import plot
+
+    if isinstance(run, Analysis):
+        return plot(run.run, metrics, run.findings, smooth)
+    return plot(load(run) if isinstance(run, (str, PathLike)) else run, metrics, smooth=smooth)
+
+
+def show(run: str | PathLike[str] | LoadedRun | Analysis, height: int = 900) -> Embedded:
+    """Show the report of a run in a notebook: the last line of a cell is enough."""
+    from stabilizer.analysis.analyse import Analysis
+    from stabilizer.output.embedded import Embedded
+    from stabilizer.output.report import html
+
+    return Embedded(html(run if isinstance(run, Analysis) else diagnose(run)), height)
 
 
 def init(name: str = "run", **options: Any) -> GuestRun:
