@@ -71,11 +71,29 @@
     });
   }
 
+  // The icon of the tab has the colour of the verdict, where a page has one.
+  var shown = "";
+
+  function icon() {
+    var pill = document.querySelector(".head .pill[class*='verdict-']");
+    var verdict = pill ? /verdict-(\w+)/.exec(pill.className)[1] : "";
+    var colour = { critical: "#b4133f", warn: "#b26a00", healthy: "#0b7a4b" }[verdict] || "#1c5cab";
+    if (colour === shown) return;
+    shown = colour;
+    var link = document.querySelector("link[rel~='icon']") || document.head.appendChild(document.createElement("link"));
+    var picture = "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'><circle cx='8' cy='8' r='7' fill='" +
+      colour + "'/></svg>";
+    link.rel = "icon";
+    link.type = "image/svg+xml";
+    link.href = "data:image/svg+xml," + encodeURIComponent(picture);
+  }
+
   // The tab says which run is open and how it stands.
   setInterval(function () {
     var heading = document.querySelector("main h1"), state = document.querySelector(".head .pill");
     var words = [state && state.textContent, heading && heading.textContent, "stabilizer"].filter(Boolean).join(" · ");
     if (document.title !== words) document.title = words;
+    icon();
   }, 1000);
 
   setInterval(function () {

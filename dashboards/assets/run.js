@@ -1,6 +1,6 @@
 // The run page: view settings (kept in the address), the buttons of a chart, and the keyboard.
 (function () {
-  var KEYS = ["x", "y", "smooth", "find", "open", "pin", "link", "zoom"];
+  var KEYS = ["x", "y", "smooth", "find", "open", "pin", "link", "zoom", "marks"];
   var USUAL = { x: "step", y: "auto", smooth: "0" };
   var zooming = false;
   // Where a spreadsheet would start a formula: at the start of a cell, or after a character it may treat as a
@@ -120,6 +120,72 @@
     });
   }
 
+  // Notifications of the browser, while this tab is open: about incidents that open, and fixes that wait for an answer.
+  var NOTIFY = "stabilizer-notify", known = null, knownRun = null;
+
+  function notifies() {
+    return "Notification" in window && Notification.permission === "granted" && localStorage.getItem(NOTIFY) === "1";
+  }
+
+  function notify() {
+    if (!("Notification" in window)) return;
+    if (notifies()) localStorage.removeItem(NOTIFY);
+    else {
+      localStorage.setItem(NOTIFY, "1");
+      Notification.requestPermission();
+    }
+  }
+
+  function news() {
+    var button = document.querySelector("[data-notify]");
+    if (button) {
+      var words = notifies() ? "✓ notifies you" : "notify me";
+      if ("Notification" in window && Notification.permission === "denied") words = "notifications are blocked";
+      if (button.textContent !== words) button.textContent = words;
+    }
+    var run = new URLSearchParams(window.location.search).get("run"), now = {};
+    document.querySelectorAll("#incidents .incident:not(.resolved), #now .waiting").forEach(function (card) {
+      var fix = card.classList.contains("waiting"), link = card.querySelector(".incident-link");
+      var words = fix ? "waits for your answer: " + card.querySelector("code").textContent : "";
+      var summary = card.querySelector(".summary");
+      now[link && !fix ? link.getAttribute("href") : words] = words || (summary ? summary.textContent.slice(0, 200) : "");
+    });
+    if (!document.querySelector(".page.run #incidents h2")) return;
+    if (known && knownRun === run && notifies()) {
+      Object.keys(now).forEach(function (key) {
+        if (!(key in known)) new Notification("stabilizer: " + run, { body: now[key], tag: run + key });
+      });
+    }
+    known = now;
+    knownRun = run;
+  }
+  setInterval(news, 1000);
+
+  // The legend hides and shows lines. The choice belongs to the card, because the figure is replaced as the run grows.
+  function hide(button) {
+    var card = button.closest(".chart"), shown = button.getAttribute("aria-pressed") !== "false";
+    button.setAttribute("aria-pressed", shown ? "false" : "true");
+    lines(card.querySelector(".js-plotly-plot"));
+  }
+
+  function lines(plot) {
+    var card = plot && plot.closest(".chart");
+    var keys = card ? Array.prototype.slice.call(card.querySelectorAll("[data-line]")) : [];
+    if (!keys.length || !plot.data || plot.hiding) return;
+    var visible = [], places = [], raw = settings().smooth ? keys.length : 0;
+    keys.forEach(function (key, index) {
+      var wanted = key.getAttribute("aria-pressed") === "false" ? false : true;
+      [index].concat(raw ? [index + raw] : []).forEach(function (place) {
+        if (!plot.data[place] || (plot.data[place].visible !== false) === wanted) return;
+        visible.push(wanted);
+        places.push(place);
+      });
+    });
+    if (!places.length) return;
+    plot.hiding = true;
+    window.Plotly.restyle(plot, { visible: visible }, places).finally(function () { plot.hiding = false; });
+  }
+
   function large(card) {
     var now = card && !card.classList.contains("large");
     document.querySelectorAll(".chart.large").forEach(function (other) {
@@ -144,6 +210,8 @@
     if ((button = at("data-pin"))) turn("pin", button.getAttribute("data-pin"));
     else if ((button = at("data-family"))) turn("open", button.getAttribute("data-family"));
     else if ((button = at("data-save"))) save(button);
+    else if ((button = at("data-line"))) hide(button);
+    else if ((button = at("data-notify"))) notify();
     else if ((button = at("data-large"))) large(button.closest(".chart"));
     else if ((button = at("data-keys"))) keys(button.getAttribute("data-keys") === "1");
     else if (document.body.classList.contains("veiled") && !event.target.closest(".chart.large")) large(null);
@@ -246,6 +314,7 @@
       plot.on("plotly_relayout", function (change) {
         zoomed(plot, change);
       });
+      plot.on("plotly_afterplot", function () { setTimeout(lines, 0, plot); });
     });
   }
   setInterval(listen, 500);
@@ -275,13 +344,14 @@
         setTimeout(recheck, 300);
         return window.dash_clientside.no_update;
       },
-      choose: function (x, y, smooth, find, linked) {
+      choose: function (x, y, smooth, find, linked, marks) {
         var said = settings();
         said.x = x;
         said.y = y;
         said.smooth = smooth;
         said.find = find || "";
         said.link = linked ? "1" : "";
+        said.marks = marks ? "" : "0";
         if (!linked) said.zoom = "";
         if (x !== (settings().x || "step")) said.zoom = "";
         var before = JSON.stringify(settings());

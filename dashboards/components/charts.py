@@ -54,12 +54,13 @@ def tools(settings: ViewerSettings, problem: str = "") -> html.Div:
                 **attributes(aria_label="smoothing: the mean of the last so many steps"),
             ),
             dmc.Switch(id="linked", checked=settings.linked, label="Sync zoom", size="xs"),
+            dmc.Switch(id="marks", checked=settings.marks, label="Marks", size="xs"),
             html.Button(
                 "?",
                 id="help",
                 className="help",
-                title="keyboard shortcuts",
-                **attributes(aria_label="keyboard shortcuts", data_keys="1"),
+                title="keyboard shortcuts, and what the marks mean",
+                **attributes(aria_label="keyboard shortcuts, and what the marks mean", data_keys="1"),
             ),
         ],
         className="tools",
@@ -204,8 +205,8 @@ def _glimpse(there: Preview | None) -> list[Any]:
     ]
 
 
-def _key(item: ChartView, index: int) -> html.Span:
-    """A metric's name beside its line colour: the legend of a chart with several metrics."""
+def _key(item: ChartView, index: int) -> Any:
+    """A metric's name; in a chart of several beside its line colour, as a button that hides and shows the line."""
     metrics = item.chart.metrics
     if metrics == (item.chart.title,):
         return html.Span()
@@ -216,9 +217,24 @@ def _key(item: ChartView, index: int) -> html.Span:
     if len(metrics) == 1:
         return name
     colours = PALETTES[item.theme].lines
-    return html.Span([html.Span(className="swatch", style={"background": colours[index % len(colours)]}), name])
+    return html.Button(
+        [html.Span(className="swatch", style={"background": colours[index % len(colours)]}), name],
+        className="line-switch",
+        title=f"hide or show {metrics[index]}",
+        **attributes(data_line=str(index), aria_pressed="true"),
+    )
 
 
+MARKS = (
+    ("▒", "an incident, while it lasts; ■ where it began"),
+    ("▼", "a fix was applied"),
+    ("●", "a fix was verified"),
+    ("✕", "a fix was reverted"),
+    ("◀", "a rollback; ▶ a resume"),
+    ("◆", "a manual change; ◇ a schedule or data stage"),
+    ("▲", "a checkpoint was saved"),
+)
+"""What the marks above a chart mean, as `figures.marks` draws them."""
 KEYS = (
     ("/", "search metrics"),
     ("j", "next incident"),
@@ -230,10 +246,16 @@ KEYS = (
 
 
 def keys() -> html.Dialog:
-    """The dialog with the keyboard shortcuts."""
+    """The dialog with the keyboard shortcuts and the legend of the marks."""
     rows = [html.Div([html.Kbd(key), html.Span(words)]) for key, words in KEYS]
     return html.Dialog(
-        [html.H2("Keyboard shortcuts"), *rows, html.Button("close", className="plain", **attributes(data_keys="0"))],
+        [
+            html.H2("Keyboard shortcuts"),
+            *rows,
+            html.H2("Marks on charts"),
+            *[html.Div([html.Span(mark, className="mark-key"), html.Span(words)]) for mark, words in MARKS],
+            html.Button("close", className="plain", **attributes(data_keys="0")),
+        ],
         id="keys",
         className="keys",
         **attributes(aria_label="keyboard shortcuts"),

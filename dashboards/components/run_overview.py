@@ -192,16 +192,22 @@ def changed(found: Changed | None, run: str) -> list[Any]:
 # --- incidents --------------------------------------------------------------------------------------------------------
 
 
-def incident_list(found: Sequence[Incident], run: str, verdict: RunVerdict) -> list[Any]:
-    """The incidents as short cards, the open ones first; each links to its page."""
+def incident_list(found: Sequence[Incident], run: str, verdict: RunVerdict, over: bool = True) -> list[Any]:
+    """The incidents as short cards, the open ones first; each links to its page. A run that is not over can notify."""
     opened = sum(incident.open for incident in found)
     count = f"{opened} open, {len(found) - opened} resolved" if found else ""
-    title = html.H2(["Incidents ", html.Span(count, className="quiet small")])
+    title = html.H2(["Incidents ", html.Span(count, className="quiet small"), None if over else _notify()])
     if not found:
         return [title, nothing_found(verdict, run), without_data(verdict)]
     more = [html.P(f"and {len(found) - MOST} older", className="quiet small")] if len(found) > MOST else []
     cards = [_incident(incident, run) for incident in found[:MOST]]
     return [title, check_button(run, verdict), *cards, *more, without_data(verdict)]
+
+
+def _notify() -> html.Button:
+    """Asks the browser for its notifications; `assets/run.js` sends them and names the state."""
+    words = "let this browser notify you when an incident opens or a fix waits for an answer, while this tab is open"
+    return html.Button("notify me", className="quiet-button notify", title=words, **attributes(data_notify="1"))
 
 
 def _incident(incident: Incident, run: str) -> html.Article:

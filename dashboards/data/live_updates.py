@@ -134,7 +134,7 @@ def update_since(
         if rev == seen.rev and settings == seen.settings and not seen.rest and not due:
             heartbeat = heartbeat_of(figures.reader.status)
             return None if heartbeat == seen.heartbeat else Update(replace(seen, heartbeat=heartbeat), None)
-        redrawn = settings.axes != seen.settings.axes
+        redrawn = (settings.axes, settings.marks) != (seen.settings.axes, seen.settings.marks)
         places = sections(figures.view, settings)
         moved = keys(places) != seen.sections
         if not seen.rev or settings.theme != seen.settings.theme or (redrawn and moved):

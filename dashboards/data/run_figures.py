@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from html import escape
+from typing import Any
 
 import plotly.graph_objects as go
 
@@ -82,13 +83,20 @@ class RunFigures:
 
     @cached_property
     def open_spans(self) -> list[int]:
-        """Spans that reach to the present."""
-        return open_spans_of(self.findings)
+        """Drawn spans that reach to the present."""
+        return open_spans_of(self.findings) if self.settings.marks else []
 
     @property
     def events(self) -> list[Event]:
         """Declared events and saved checkpoints."""
         return [*self.reader.events, *self.checkpoints]
+
+    @property
+    def _story(self) -> dict[str, Any]:
+        """What is marked on the charts."""
+        if not self.settings.marks:
+            return {"findings": (), "events": (), "actions": ()}
+        return {"findings": self.findings, "events": self.events, "actions": self.reader.actions}
 
     def card(self, chart: Chart) -> ChartView:
         """A chart whose figure follows."""
@@ -121,15 +129,7 @@ class RunFigures:
             return self.redrawn(chart)
         marks = None
         if story:
-            marks = marks_of(
-                self.view,
-                chart.metrics,
-                self.findings,
-                self.events,
-                self.reader.actions,
-                theme=settings.theme,
-                x=settings.x,
-            )
+            marks = marks_of(self.view, chart.metrics, **self._story, theme=settings.theme, x=settings.x)
         thinned = before.shown < max(before.counts) and settings.window(chart.id) is None
         change = Change(
             self._lines(chart),
@@ -152,9 +152,7 @@ class RunFigures:
         figure = metric_figure(
             self.view,
             chart.metrics,
-            findings=self.findings,
-            events=self.events,
-            actions=self.reader.actions,
+            **self._story,
             abandoned=self.branches,
             theme=self.settings.theme,
             max_points=max_points,

@@ -15,7 +15,7 @@ from stabilizer.figures.thinning import Window
 SMOOTHS = (0, 5, 20, 50, 200)
 """Steps a line can be averaged over."""
 MAX_PINS = 40
-KEYS = ("x", "y", "smooth", "find", "open", "pin", "link", "zoom")
+KEYS = ("x", "y", "smooth", "find", "open", "pin", "link", "zoom", "marks")
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,8 @@ class ViewerSettings:
     """Charts that come first."""
     linked: bool = False
     """Whether zooming one chart zooms all."""
+    marks: bool = True
+    """Whether incidents, fixes and events are drawn on the charts."""
     zooms: Mapping[str, Window] = field(default_factory=dict)
     """Chart -> the range of its axes that is shown; when linked, one of the x axis of all charts, under ""."""
 
@@ -54,6 +56,7 @@ class ViewerSettings:
             tuple(id for id in FAMILIES if id in said["open"].split(",")),
             tuple(dict.fromkeys(filter(None, said["pin"].split(","))))[:MAX_PINS],
             linked,
+            said["marks"] != "0",
             dict(_zooms(said["zoom"], linked)),
         )
 
@@ -67,6 +70,7 @@ class ViewerSettings:
             "open": ",".join(self.open),
             "pin": ",".join(self.pins),
             "link": "1" if self.linked else "",
+            "marks": "" if self.marks else "0",
             "zoom": "~".join(":".join(filter(None, (id, *map(_number, span)))) for id, span in self.zooms.items()),
         }
         return {key: value for key, value in said.items() if value}

@@ -247,6 +247,7 @@ def _in_the_browser(app: Dash) -> None:
         Input("smooth", "value"),
         Input("find", "value"),
         Input("linked", "checked"),
+        Input("marks", "checked"),
         State("settings", "data"),
         prevent_initial_call=True,
     )
@@ -296,7 +297,7 @@ def _story(runs: Runs, page: Page, run: str) -> dict[str, Any]:
     return {
         "changed": run_overview.changed(changed_now(followed) if followed else None, run),
         "now": run_overview.now(page, runs, run),
-        "incidents": run_overview.incident_list(page.incidents, run, page.run_verdict),
+        "incidents": run_overview.incident_list(page.incidents, run, page.run_verdict, page.over),
         "journal": run_overview.journal(page, runs, run),
     }
 

@@ -261,6 +261,44 @@ def test_metrics_are_searched_from_the_keyboard_and_a_bad_search_says_why(watche
     assert watched.errors == []
 
 
+SENT = """
+window.sent = [];
+window.Notification = class {
+  constructor(title, more) { window.sent.push(title + ": " + more.body); }
+  static get permission() { return "granted"; }
+  static requestPermission() {}
+};
+"""
+"""A browser that allows notifications and keeps them."""
+
+
+def test_the_legend_hides_lines_marks_can_be_switched_off_and_a_new_incident_notifies(
+    watched: Watched, served: tuple[str, Path]
+) -> None:
+    page = watched.page
+    page.add_init_script(SENT)
+    writer = RunWriter.reopen(served[1] / RUN)
+    writer.status("running", 400, force=True)
+    watched.open(f"?run={RUN}&smooth=5")
+    card = page.locator(".chart:has([data-line])").first
+    plot = card.locator(".js-plotly-plot")
+    plot.wait_for()
+    hidden = "plot => plot.data.map((line, place) => line.visible === false ? place : -1).filter(place => place >= 0)"
+    count = card.locator("[data-line]").count()
+    card.locator("[data-line]").nth(1).click()
+    watched.until(lambda: plot.evaluate(hidden) == [1, 1 + count])  # the mean, and the values behind it
+    page.locator("[data-notify]", has_text="notify me").click()
+    page.locator("[data-notify]", has_text="notifies you").wait_for()
+    writer.finding(replace(SPIKE, state="open", incident=9, onset_step=395, attempt=1))
+    writer.metrics(401, values(401))
+    watched.until(lambda: page.evaluate("window.sent.length") == 1)
+    assert SPIKE.summary[:40] in page.evaluate("window.sent[0]")
+    watched.until(lambda: plot.evaluate(hidden) == [1, 1 + count])
+    page.locator("label", has_text="Marks").click()
+    watched.until(lambda: plot.evaluate("plot => (plot.layout.shapes || []).length") == 0)
+    assert "marks=0" in page.url and watched.errors == []
+
+
 def test_incidents_and_help_are_reached_from_the_keyboard(watched: Watched) -> None:
     watched.open(f"?run={RUN}")
     focused = "document.activeElement.textContent"
