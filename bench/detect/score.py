@@ -25,7 +25,9 @@ EARLY = 2
 """Steps by which a hit may come before the onset: a row of a log that is written every step or so."""
 LEAD = 25
 """Steps before the fall of the reward that count as an early warning."""
-INFO_BY_DESIGN = frozenset({"reward/saturated", "system/data-shift", "system/slowdown", "policy/kl-estimator"})
+INFO_BY_DESIGN = frozenset(
+    {"reward/saturated", "system/data-shift", "system/slowdown", "system/memory-growth", "policy/kl-estimator"}
+)
 """Findings that ask for nothing to be done about the training: a KL whose spikes move neither gradient nor reward is a
 bad gauge, and a slow machine is no fault of the policy."""
 ABSTAINED = "undetermined"

@@ -43,6 +43,7 @@ from stabilizer.detectors.system.data_shift import DataShift
 from stabilizer.detectors.system.first_rows import FirstRows
 from stabilizer.detectors.system.invariant import Invariant
 from stabilizer.detectors.system.known_trouble import KnownTrouble
+from stabilizer.detectors.system.memory_growth import MemoryGrowth
 from stabilizer.detectors.system.resume_mismatch import ResumeMismatch
 from stabilizer.detectors.system.slowdown import Slowdown
 from stabilizer.detectors.system.stalled import Stalled
@@ -85,6 +86,7 @@ DETECTORS: tuple[Detector, ...] = (
     ToolCollapse(),
     CriticFailure(),
     Slowdown(),
+    MemoryGrowth(),
     Stalled(),
     Invariant(),
     ResumeMismatch(),

@@ -138,6 +138,16 @@ BY_HAND: tuple[Advice, ...] = (
         restart="needs a restart, because the run has ended",
     ),
     Advice(
+        "stop-the-growth", ("memory-leak",),
+        why="memory in use grows with every step, and the run ends when it is gone",
+        do="look for what grows: a list that keeps tensors (losses with their graph, log-probabilities), completions"
+        " kept for logging, workers of a data loader, a cache without a limit; on a GPU also try"
+        " PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True against fragmentation. Until it is found, save often, and"
+        " restart from a checkpoint before the memory is gone (`stabilizer supervise` restarts after a kill)",
+        expects="memory in use stays level",
+        restart="needs a restart with the fixed program",
+    ),
+    Advice(
         "connect-weights", ("weights-frozen",),
         why="steps cost time and the weights do not change: waiting or a higher learning rate will not help",
         do="compare the optimizer's parameters with model.parameters() and their requires_grad (an adapter that was"

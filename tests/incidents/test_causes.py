@@ -97,6 +97,7 @@ CASES = {
     "worker lost": ("infrastructure", {"system/crashed": (150, "a Ray worker died")}, {}),
     "program stopped": ("program-error", {"system/crashed": (150, "KeyError: 'answer' in reward.py, line 12")}, {}),
     "slower": ("infrastructure", {"system/slowdown": 150}, {}),
+    "leaking": ("memory-leak", {"system/memory-growth": 150}, {}),
     "nothing arrives": (
         "weights-frozen", {"optim/no-update": 150},
         {"optim/update_ratio": "0.001%0.1x150 0x50", "reward/zero_std_frac": "0.2~0.02x200"},

@@ -38,7 +38,8 @@ _FINDINGS = {
         "reward/plateau", "reward/collapse", "reward/oscillation", "reward/no-signal", "reward/saturated",
         "reward/component-dominance", "reward/noise-floor",
     ),
-    "outcome": ("reward/hacking", "system/slowdown", "system/stalled", "system/detector-error"),
+    "outcome": ("reward/hacking", "system/slowdown", "system/memory-growth", "system/stalled",
+        "system/detector-error"),
 }  # fmt: skip
 
 _STAGE_OF = {finding: STAGES.index(stage) for stage, findings in _FINDINGS.items() for finding in findings}

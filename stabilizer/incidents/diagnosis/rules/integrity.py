@@ -255,6 +255,14 @@ def memory(case: Case) -> Verdict:
     return (PROOF, [found.summary]) if found is not None and _stopped_by(found) == "out-of-memory" else NO
 
 
+def leak(case: Case) -> Verdict:
+    """Memory in use grows step by step."""
+    found = case.find("system/memory-growth")
+    if found is None:
+        return NO
+    return (0.5 if "answers grew" in found.summary else FITS), [found.summary]
+
+
 def config_error(case: Case) -> Verdict:
     """The trainer rejected its configuration."""
     found = case.find("system/config-error")
@@ -341,6 +349,7 @@ RULES: Table = (
     *((cause, located(cause)) for cause in STALLS),
     ("config-error", config_error),
     ("out-of-memory", memory),
+    ("memory-leak", leak),
     ("infrastructure", crash),
     ("program-error", program),
     ("numeric-overflow", overflow),
