@@ -22,6 +22,25 @@ def _filled(values: Values) -> dict[str, object]:
     return {}
 
 
+MUCH_GIB = 2.0
+"""GiB of another process from which it explains a lack: a bare CUDA context takes about half of one."""
+LARGE_SHARE = 0.25
+"""Share of the GPU from which one allocation counts as too large by itself."""
+
+
+def _much_held(values: Values) -> dict[str, object]:
+    if float(values["held"].replace(",", "")) < MUCH_GIB:
+        raise ValueError("a context alone")
+    return {}
+
+
+def _large_share(values: Values) -> dict[str, object]:
+    share = float(values["want"].replace(",", "")) / float(values["total"].replace(",", ""))
+    if share < LARGE_SHARE:
+        raise ValueError("a small part")
+    return {"share": f"{share:.0%}"}
+
+
 _OOM = "CUDA out of memory. Tried to allocate {want} {unit:w}. GPU {gpu} has a total capacity of {total} GiB of which"
 _LOGITS = (
     "the logits of one pass don't fit: rows x length x vocabulary in float32, with copies for softmax and gradient; one "
@@ -171,5 +190,135 @@ TROUBLES = (
         source="microsoft/DeepSpeed: op_builder/builder.py", certainty="certain", kind="config-error",
         example="deepspeed.ops.op_builder.builder.MissingCUDAException: CUDA_HOME does not exist, unable to compile CUDA "
         "op(s)",
+    ),
+    Trouble(
+        id="cuda/another-process",
+        shows=("Process {pid} has {held} GiB memory in use. Including non-PyTorch memory, this process has {own} GiB memory in use",),
+        cause="another process (id {pid}) holds {held} GiB of this GPU, beside the {own} GiB of this one",
+        fix="if process {pid} is an engine that shares the GPU on purpose, lower its gpu_memory_utilization (mem_fraction_static); if it is "
+        "left over from an earlier run, end it (nvidia-smi, kill {pid}); else take another GPU (CUDA_VISIBLE_DEVICES)",
+        source="pytorch/pytorch: CUDACachingAllocator.cpp", certainty="likely", kind="out-of-memory", work=_much_held,
+        example="torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.02 GiB. GPU 0 has a total capacity of 79.10 GiB of which "
+        "640.00 MiB is free. Process 3141 has 52.40 GiB memory in use. Including non-PyTorch memory, this process has 25.9 GiB memory in use.",
+    ),
+    Trouble(
+        id="cuda/one-large-tensor",
+        shows=("Tried to allocate {want} GiB. GPU {gpu} has a total capacity of {total} GiB", "Tried to allocate {want} GiB. GPU {gpu} has a "
+               "total capacty of {total} GiB", "Tried to allocate {want} GiB (GPU {gpu}; {total} GiB total capacity"),
+        cause="one tensor of {want} GiB is asked for on a GPU of {total} GiB: that is {share} of it, so it is the size of this tensor and "
+        "not fragmentation. Such tensors are logits (rows x length x vocabulary), an attention matrix (length squared) or a whole model",
+        fix="fewer rows or shorter texts in one pass: micro-batch 1, a shorter max_completion_length, chunked or fused logits (Liger, "
+        "logits_to_keep), flash attention instead of eager; shards (ZeRO-3, FSDP) if it is the model",
+        source="pytorch/pytorch: CUDA memory", certainty="likely", kind="out-of-memory", work=_large_share,
+        example="torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 37.09 GiB. GPU 0 has a total capacity of 79.10 GiB of which "
+        "12.10 GiB is free.",
+    ),
+    Trouble(
+        id="cuda/attention-out-of-memory",
+        shows=("CUDA out of memory. Tried to allocate {want} {unit:w}",),
+        frames=("eager_attention_forward", "_upad_input", "attn_weights", "_prepare_4d_causal", "_update_causal_mask"), innermost=True,
+        cause="attention is computed as a whole matrix here (eager): its memory grows with the square of the length",
+        fix="attn_implementation='flash_attention_2' or 'sdpa', shorter texts, or fewer rows a pass",
+        source="huggingface/transformers: attention", kind="out-of-memory",
+        example='  File "/x/site-packages/transformers/models/qwen2/modeling_qwen2.py", line 120, in eager_attention_forward\n'
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 3.50 GiB. GPU 0 has a total capacity of 79.10 GiB",
+    ),
+    Trouble(
+        id="cuda/generation-out-of-memory",
+        shows=("CUDA out of memory. Tried to allocate {want} {unit:w}",),
+        frames=("transformers/generation", "transformers/cache_utils", "generation/utils.py", "cache_utils.py", "model_generate"),
+        cause="memory ran out while transformers generates: the key-value cache grows with rows x (prompt + answer), and all answers of the "
+        "batch are generated together",
+        fix="generate fewer rows at a time (per_device_train_batch_size, per_device_eval_batch_size, generation_batch_size), shorten "
+        "max_completion_length, or generate with vLLM (use_vllm=True)",
+        source="huggingface/trl: reducing memory", kind="out-of-memory",
+        example='  File "/x/site-packages/transformers/generation/utils.py", line 3206, in _sample\n'
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 52.00 MiB. GPU 0 has a total capacity of 23.57 GiB",
+    ),
+    Trouble(
+        id="cuda/backward-out-of-memory",
+        shows=("CUDA out of memory. Tried to allocate {want} {unit:w}",),
+        frames=("torch/_tensor.py backward", "autograd/graph.py", "_engine_run_backward", "torch/autograd/__init__.py backward",
+                "accelerator.py backward", "engine.py backward", "checkpoint.py backward"),
+        cause="memory ran out in the backward pass: activations of all layers for the rows of one micro-batch, and the gradients, are held at "
+        "once",
+        fix="micro-batch 1 with more accumulation steps (the optimisation stays the same), gradient_checkpointing=True, shorter texts; then "
+        "shards or offload (ZeRO-2/3, FSDP), LoRA or an 8-bit optimizer for the gradients and states",
+        source="huggingface/transformers: memory", kind="out-of-memory",
+        example='  File "/x/site-packages/torch/_tensor.py", line 581, in backward\n'
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.32 GiB. GPU 0 has a total capacity of 79.10 GiB",
+    ),
+    Trouble(
+        id="cuda/gather-out-of-memory",
+        shows=("CUDA out of memory. Tried to allocate {want} {unit:w}",),
+        frames=("full_tensor", "summon_full_params", "_post_state_dict_hook", "GatheredParameters", "all_gather_coalesced",
+                "full_state_dict", "get_model_state_dict", "save_checkpoint", "update_weights", "sync_weights", "_move_model_to_vllm"),
+        cause="the whole model is gathered on one GPU here, to be saved or sent to the engine, and does not fit beside what is there",
+        fix="gather parameter by parameter or layer by layer (ds3_gather_for_generation=False, sharded checkpoints: SHARDED_STATE_DICT), "
+        "offload the gathered copy to the CPU, and lower the engine's share (gpu_memory_utilization)",
+        source="pytorch/pytorch: FSDP", kind="out-of-memory",
+        example='  File "/x/site-packages/trl/trainer/grpo_trainer.py", line 950, in _move_model_to_vllm\n'
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.32 GiB. GPU 0 has a total capacity of 79.10 GiB",
+    ),
+    Trouble(
+        id="cuda/out-of-memory-at-start",
+        shows=("CUDA error: out of memory",),
+        cause="the GPU has no memory even for a first allocation outside torch's own pool: another process or an engine holds it",
+        fix="nvidia-smi shows who; end left-over processes, choose another GPU (CUDA_VISIBLE_DEVICES), or lower the engine's share "
+        "(gpu_memory_utilization) when trainer and engine share it",
+        source="pytorch/pytorch: CUDA semantics", certainty="likely", kind="out-of-memory",
+        example="RuntimeError: CUDA error: out of memory",
+    ),
+    Trouble(
+        id="cuda/fabric-manager",
+        shows=("Error 802: system not yet initialized", "CUDA error: system not yet initialized"),
+        cause="GPUs joined by NVSwitch need the Fabric Manager service, which does not run or is of another version than the driver",
+        fix="systemctl start nvidia-fabricmanager, in exactly the driver's version (nvidia-smi shows it); in a cloud: another machine",
+        source="NVIDIA: Fabric Manager", certainty="certain", kind="infrastructure",
+        example="RuntimeError: Unexpected error from cudaGetDeviceCount(). Did you run some cuda functions before calling NumCudaDevices() "
+        "that might have already set an error? Error 802: system not yet initialized",
+    ),
+    Trouble(
+        id="cuda/driver-combination",
+        shows=("Error 803: system has unsupported display driver / cuda driver combination", "Error 804: forward compatibility was "
+               "attempted on non supported HW", "Failed to initialize NVML: Driver/library version mismatch",
+               "CUDA driver version is insufficient for CUDA runtime version"),
+        cause="the driver of the machine and the CUDA libraries of this environment or container do not fit: the driver was upgraded without "
+        "a reboot, or the container brings newer (compat) libraries than the driver allows",
+        fix="reboot after a driver upgrade; else upgrade the driver, take an image of an older CUDA, or remove /usr/local/cuda/compat from "
+        "LD_LIBRARY_PATH",
+        source="NVIDIA: CUDA compatibility", certainty="certain", kind="infrastructure",
+        example="RuntimeError: Unexpected error from cudaGetDeviceCount(). Error 804: forward compatibility was attempted on non supported HW",
+    ),
+    Trouble(
+        id="cuda/unknown-error",
+        shows=("CUDA unknown error - this may be due to an incorrectly set up environment",
+               "CUDA driver initialization failed, you might not have a CUDA gpu"),
+        cause="CUDA could not be started: CUDA_VISIBLE_DEVICES was changed after torch had started or names a GPU that is not there, or the "
+        "driver lost its state (after suspend)",
+        fix="set CUDA_VISIBLE_DEVICES before Python starts, not in the script; check nvidia-smi; sudo rmmod nvidia_uvm && sudo modprobe "
+        "nvidia_uvm, or reboot",
+        source="pytorch/pytorch: CUDAFunctions.cpp", certainty="likely", kind="infrastructure",
+        example="RuntimeError: CUDA unknown error - this may be due to an incorrectly set up environment, e.g. changing env variable "
+        "CUDA_VISIBLE_DEVICES after program start.",
+    ),
+    Trouble(
+        id="cuda/busy",
+        shows=("CUDA-capable device(s) is/are busy or unavailable", "all CUDA-capable devices are busy or unavailable"),
+        cause="the GPU is in exclusive mode and used by another process, or in a bad state",
+        fix="nvidia-smi shows the mode and the process; nvidia-smi -c 0 allows several processes (rank and engine share one GPU in "
+        "colocation), or end the other process",
+        source="NVIDIA: compute modes", certainty="likely", kind="infrastructure",
+        example="RuntimeError: CUDA error: CUDA-capable device(s) is/are busy or unavailable",
+    ),
+    Trouble(
+        id="cuda/kernel-failed",
+        shows=("RuntimeError: CUDA error: an illegal instruction was encountered", "CUDA error: misaligned address",
+               "CUDA error: unknown error"),
+        cause="a kernel failed on the GPU; the line that is shown is not where it happened, because kernels run later than they are called",
+        fix="run once with CUDA_LAUNCH_BLOCKING=1 for the true place; then try without custom kernels (flash-attn, Liger, fused "
+        "optimizers, CUDA graphs with enforce_eager=True), and the torch and CUDA releases that the package names",
+        source="pytorch/pytorch: CUDA semantics", certainty="possible", kind="infrastructure",
+        example="RuntimeError: CUDA error: misaligned address",
     ),
 )  # fmt: skip

@@ -100,4 +100,120 @@ TROUBLES = (
         source="microsoft/DeepSpeed: engine.py", certainty="certain", kind="config-error",
         example="AssertionError: no_sync context manager is incompatible with gradient partitioning logic of ZeRO stage 3",
     ),
+    Trouble(
+        id="deepspeed/cuda-mismatch",
+        shows=("Installed CUDA version {have:w} does not match the version torch was compiled with {want:w}, unable to compile",),
+        cause="DeepSpeed compiles a part at first use with the CUDA toolkit {have}, and torch was built for {want}",
+        fix="install the toolkit of CUDA {want} (conda install -c nvidia cuda-toolkit={want}) or torch for CUDA {have}; if only the minor version "
+        "differs, DS_SKIP_CUDA_CHECK=1; or avoid the part: optimizer offload (cpu_adam) off, torch's own AdamW",
+        source="deepspeedai/DeepSpeed: op_builder/builder.py", certainty="certain", kind="config-error",
+        example="deepspeed.ops.op_builder.builder.CUDAMismatchException: >- DeepSpeed Op Builder: Installed CUDA version 11.8 does not match the version "
+        "torch was compiled with 12.1, unable to compile cuda/cpp extensions without a matching cuda version.",
+    ),
+    Trouble(
+        id="deepspeed/extension-not-built",
+        shows=("Error building extension '{name:w}'", "{name:w}.so: cannot open shared object file: No such file or directory",
+               "Unable to JIT load the {name:w} op due to"),
+        frames=("deepspeed", "cpp_extension", "op_builder"),
+        cause="the compiled part {name} could not be built or was built half: no compiler or toolkit, another CUDA than torch's, or several ranks that "
+        "built it at once",
+        fix="the first compiler error above names what is missing (ninja, g++ 9 or later, nvcc of torch's CUDA, libaio-dev for async_io); then rm -rf "
+        "~/.cache/torch_extensions and start once with one process",
+        source="deepspeedai/DeepSpeed: advanced install", certainty="likely", kind="config-error",
+        example='  File "/x/site-packages/torch/utils/cpp_extension.py", line 2096, in _run_ninja_build\n'
+        "RuntimeError: Error building extension 'cpu_adam'",
+    ),
+    Trouble(
+        id="deepspeed/parameter-not-partitioned",
+        shows=("'Parameter' object has no attribute 'ds_{name:w}'", "'ds_status': <ZeroParamStatus", "has no attribute 'ds_id'",
+               "'NoneType' object has no attribute 'ds_{name:w}'"),
+        cause="under ZeRO-3 a parameter is used that DeepSpeed does not know or has not gathered: a layer added or a model made outside its context "
+        "(adapters, a value head, a resized embedding, a reference model prepared separately)",
+        fix="make the model complete before the trainer wraps it (add adapters and resize embeddings first, TrainingArguments before from_pretrained), "
+        "call the wrapped model only, or use ZeRO-2",
+        source="deepspeedai/DeepSpeed: zero/partition_parameters.py", certainty="likely",
+        example="AttributeError: 'Parameter' object has no attribute 'ds_status'",
+    ),
+    Trouble(
+        id="deepspeed/nothing-to-train",
+        shows=("max() arg is an empty sequence", "max() iterable argument is empty", "optimizer got an empty parameter list"),
+        frames=("deepspeed", "optimizer", "optim"),
+        cause="no parameter is to be trained: all weights are frozen, the adapter was not applied or was loaded for inference",
+        fix="model.print_trainable_parameters() must show some; PeftModel.from_pretrained(..., is_trainable=True), target_modules that exist, and "
+        "no requires_grad_(False) on everything",
+        source="deepspeedai/DeepSpeed: zero/stage3.py", certainty="likely", kind="config-error",
+        example='  File "/x/site-packages/deepspeed/runtime/zero/stage3.py", line 640, in _create_fp16_partitions\n'
+        "ValueError: max() arg is an empty sequence",
+    ),
+    Trouble(
+        id="deepspeed/gather-types",
+        shows=("output tensor must have the same type as input tensor",),
+        cause="ZeRO-3 gathers weights of two types at once: some layers (an adapter, a norm, a value head) are float32 beside bf16 or fp16",
+        fix="cast the whole model to one type before it is wrapped (torch_dtype, adapters with autocast_adapter_dtype=False), and bf16: true in the DeepSpeed "
+        "configuration",
+        source="deepspeedai/DeepSpeed#4295", certainty="likely", kind="config-error",
+        example="RuntimeError: output tensor must have the same type as input tensor",
+    ),
+    Trouble(
+        id="deepspeed/fractional-setting",
+        shows=("Input should be a valid integer, got a number with a fractional part [type=int_from_float",),
+        frames=("deepspeed", "config"),
+        cause="transformers fills stage3_prefetch_bucket_size with 0.9 x hidden size squared, which is no whole number, and newer DeepSpeed refuses that",
+        fix="pip install -U transformers accelerate (fixed there), or write a whole number for stage3_prefetch_bucket_size, or deepspeed<0.16",
+        source="huggingface/transformers#35254", certainty="likely", kind="config-error",
+        example='  File "/x/site-packages/deepspeed/runtime/config.py", line 97, in get_zero_config\n'
+        "  Input should be a valid integer, got a number with a fractional part [type=int_from_float, input_value=11560550.4, input_type=float]",
+    ),
+    Trouble(
+        id="deepspeed/no-optimizer",
+        shows=("zero stage 3 requires an optimizer", "zero stage {stage} requires an optimizer"),
+        cause="a model without optimizer (a reference or reward model) is given to DeepSpeed with a ZeRO stage that needs one",
+        fix="stage 0 for such a model, or 3 for inference through the trainer's own preparation (prepare_deepspeed); upgrade DeepSpeed and accelerate",
+        source="deepspeedai/DeepSpeed: engine.py", certainty="likely", kind="config-error",
+        example="AssertionError: zero stage 2 requires an optimizer",
+    ),
+    Trouble(
+        id="deepspeed/overflow",
+        shows=("[deepspeed] OVERFLOW! Rank {rank} Skipping step. Attempted loss scale: {scale}", "OVERFLOW! Skipping step. Attempted loss scale: {scale}"),
+        cause="a float16 gradient overflowed and the update was skipped, at a loss scale of {scale}: expected in the first steps, a fault when it goes on",
+        fix="if it repeats after some 20 steps, train in bfloat16 (bf16: true, fp16: false); a scale that falls to 1 means the loss itself is inf or NaN",
+        source="deepspeedai/DeepSpeed: fp16/loss_scaler.py", severity="info", certainty="certain",
+        example="[2025-03-02 10:00:12,123] [INFO] [loss_scaler.py:190:update_scale] [deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: "
+        "4294967296, reducing to 2147483648",
+    ),
+    Trouble(
+        id="deepspeed/cache-flushes",
+        shows=("{n} pytorch allocator cache flushes since last step",),
+        cause="the GPU's memory is nearly full: torch gave its reserve back {n} times in one step, which costs much time",
+        fix="a smaller micro-batch or shorter texts, gradient checkpointing, a higher ZeRO stage; PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True if "
+        "lengths vary",
+        source="deepspeedai/DeepSpeed: zero/stage3.py", severity="warn", certainty="certain", kind="out-of-memory",
+        example="[WARNING] [stage3.py:1949:step] 3 pytorch allocator cache flushes since last step. this happens when there is high memory pressure and is "
+        "detrimental to performance.",
+    ),
+    Trouble(
+        id="deepspeed/not-installed-parts",
+        shows=("async_io requires the dev libaio .so object and headers but these were not found", "Please specify the CUTLASS repo directory as environment "
+               "variable $CUTLASS_PATH", "sparse_attn requires a torch version", "using untested triton version"),
+        cause="DeepSpeed lists parts it could not offer here: a remark about parts that training does not use, no cause of a failure",
+        fix="nothing, unless you use NVMe offload (apt install libaio-dev); look further down for the error",
+        source="deepspeedai/DeepSpeed: op_builder", severity="info", certainty="certain",
+        example="[WARNING]  async_io requires the dev libaio .so object and headers but these were not found.",
+    ),
+    Trouble(
+        id="deepspeed/config-not-read",
+        shows=("Expected a string path to an existing deepspeed config, or a dictionary",),
+        cause="the DeepSpeed configuration that is named does not exist there, seen from the folder the program starts in",
+        fix="give an absolute path to the JSON file, and check that every node has it",
+        source="deepspeedai/DeepSpeed: runtime/config.py", certainty="certain", kind="config-error",
+        example="ValueError: Expected a string path to an existing deepspeed config, or a dictionary or a valid base64. Received: ds_config.json",
+    ),
+    Trouble(
+        id="deepspeed/trace-cache",
+        shows=("Invalidate trace cache @ step {step}",),
+        cause="the order of layers differed from the step before (experts, images, answers of other shapes), so ZeRO-3 cannot fetch ahead: slower, no fault",
+        fix="nothing; for mixtures of experts set z3_leaf_modules to the expert block",
+        source="deepspeedai/DeepSpeed: zero/partitioned_param_coordinator.py", severity="info", certainty="certain",
+        example="Invalidate trace cache @ step 10 and module 271: cache has only 270 modules",
+    ),
 )  # fmt: skip

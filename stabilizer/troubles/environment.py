@@ -36,7 +36,7 @@ TROUBLES = (
         shows=("module '{module:w}' has no attribute '{name:w}'",),
         cause="the installed release of {module} has no {name}: the calling code was written for another release",
         fix=TOGETHER, source="huggingface/trl: installation", certainty="possible", kind="config-error",
-        example="AttributeError: module 'torch.distributed' has no attribute 'DeviceMesh'",
+        example="AttributeError: module 'xformers.ops' has no attribute 'memory_efficient_attention'",
     ),
     Trouble(
         id="versions/attribute-of-object",
@@ -97,7 +97,7 @@ TROUBLES = (
         id="reward/parsing",
         shows=("IndexError: list index out of range", "'NoneType' object has no attribute 'group'",
                "'NoneType' object is not subscriptable", "could not convert string to float"),
-        frames=("reward", "grader", "verif", "score"),
+        frames=("reward", "grader", "verif", "score"), innermost=True,
         cause="the reward function fails on an answer that is not in the form it expects: nothing was found to parse",
         fix="check for a missing match and return 0; `stabilizer preflight --rewards FILE.py:FUNCTION` tries it on empty, cut "
         "and odd answers",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stabilizer.troubles.arithmetic import listed, nearest_multiples, whole
+from stabilizer.troubles.arithmetic import by_nearness, divisors, listed, nearest_multiples, whole
 from stabilizer.troubles.trouble import Trouble, Values
 
 
@@ -11,6 +11,13 @@ def _near(values: Values) -> dict[str, object]:
     if size % unit == 0:
         raise ValueError("it divides")
     return {"near": listed(nearest_multiples(size, unit))}
+
+
+def _near_or_divisor(values: Values) -> dict[str, object]:
+    if "_" not in values["name"] + values["other"]:
+        raise ValueError("no names of a program")
+    fits = by_nearness(whole(values["unit"]), divisors(whole(values["size"])))
+    return _near(values) | {"divisors": listed(fits[:3])}
 
 
 TROUBLES = (
@@ -358,7 +365,7 @@ TROUBLES = (
                "HfArgumentParser: {names:t}]"),
         cause="these settings are unknown to the installed release or misspelt: {names}",
         fix="check their spelling with `stabilizer preflight`, remove those of another release, or upgrade",
-        source="modelscope/ms-swift: command line parameters", certainty="certain", kind="config-error",
+        source="modelscope/ms-swift: command line parameters", certainty="likely", kind="config-error",
         example="ValueError: remaining_argv: ['--vllm_max_lora_rnk', '8']",
     ),
     Trouble(
@@ -455,5 +462,269 @@ TROUBLES = (
         "remove its optimizer and scheduler blocks",
         source="huggingface/transformers: DeepSpeed", certainty="certain", kind="config-error",
         example="ValueError: Please correct the following DeepSpeed config values that mismatch TrainingArguments values:",
+    ),
+    Trouble(
+        id="sglang/pool-out-of-memory",
+        shows=("Prefill out of memory. Try to lower your batch size", "Decode out of memory. Try to lower your batch size", "out of memory. Try to lower your "
+               "batch size"),
+        cause="SGLang's KV cache has no room for the running requests, although it should have waited: too many tokens are held at once",
+        fix="lower --max-running-requests and --chunked-prefill-size, raise --mem-fraction-static if the GPU has memory left, a higher "
+        "--schedule-conservativeness (1.3), or fewer concurrent rollouts",
+        source="sgl-project/sglang: hyperparameter tuning", certainty="certain", kind="out-of-memory",
+        example="RuntimeError: Prefill out of memory. Try to lower your batch size.",
+    ),
+    Trouble(
+        id="sglang/retracts",
+        shows=("KV cache pool is full. Retract requests. #retracted_reqs: {n}", "Decode out of memory happened. #retracted_reqs: {n}"),
+        cause="the KV cache is full, so {n} running requests were thrown out and will be computed again: generation slows down",
+        fix="raise --mem-fraction-static, lower --max-running-requests, a higher --schedule-conservativeness, shorter answers, or more GPUs an engine",
+        source="sgl-project/sglang: schedule_batch.py", severity="warn", certainty="certain",
+        example="[2025-03-02 10:00:12] KV cache pool is full. Retract requests. #retracted_reqs: 3, #new_token_ratio: 0.58 -> 0.72",
+    ),
+    Trouble(
+        id="sglang/unbalanced-memory",
+        shows=("The memory capacity is unbalanced...pre_model_load_memory={least}, local_gpu_memory={local}",
+               "The memory capacity is unbalanced...min_per_gpu_memory={least}, local_gpu_memory={local}", "The memory capacity is unbalanced"),
+        cause="the GPUs of one tensor-parallel engine have different free memory{how}: another process holds some of it on one of them, mostly a left-over "
+        "engine",
+        fix="nvidia-smi on all GPUs and end what is left over; wait for the old server to end before the next starts; for GPUs of different size "
+        "SGLANG_ENABLE_TP_MEMORY_INBALANCE_CHECK=0 skips the check",
+        source="sgl-project/sglang: model_runner.py", certainty="certain", kind="out-of-memory",
+        work=lambda values: {"how": f" ({values['least']} and {values['local']} GB)" if "least" in values else ""},
+        example="ValueError: The memory capacity is unbalanced. Some GPUs may be occupied by other processes. pre_model_load_memory=16.28, "
+        "local_gpu_memory=46.81, local_gpu_memory * 0.9=42.1",
+    ),
+    Trouble(
+        id="sglang/child-failed",
+        shows=("Received sigquit from a child process. It usually means the child failed", "DetokenizerManager hit an exception", "TokenizerManager hit an "
+               "exception", "Initialization failed. warmup error", "Server process terminated unexpectedly", "Scheduler watchdog timeout"),
+        cause="a part of the SGLang server failed; this line only reports it",
+        fix="read the first traceback above: most often GPU memory, an unfitting kernel package (sgl-kernel, flashinfer), or a model it cannot load",
+        source="sgl-project/sglang: entrypoints/engine.py", certainty="possible", consequence=True, kind="infrastructure",
+        example="[2025-03-02 10:00:12] Received sigquit from a child process. It usually means the child failed.",
+    ),
+    Trouble(
+        id="sglang/input-too-long",
+        shows=("Input length ({have} tokens) exceeds the maximum allowed length ({most} tokens)",),
+        cause="a prompt of {have} tokens leaves no room in the engine's context, which allows {most}",
+        fix="raise --context-length (with positions that the model has), drop or cut prompts above {most} tokens, or --allow-auto-truncate",
+        source="sgl-project/sglang: scheduler.py", certainty="certain", kind="config-error",
+        example="ValueError: Input length (9000 tokens) exceeds the maximum allowed length (8187 tokens). Use a shorter input or enable --allow-auto-truncate.",
+    ),
+    Trouble(
+        id="sglang/optional-model",
+        shows=("Ignore import error when loading sglang.srt.models",),
+        cause="a model that SGLang could offer was left out, because a package of it is missing: a remark, unless it is your model",
+        fix="nothing; for your own model install what the line names",
+        source="sgl-project/sglang: models/registry.py", severity="info", certainty="certain",
+        example="Ignore import error when loading sglang.srt.models.mllama. cannot import name 'x' from 'y'",
+    ),
+    Trouble(
+        id="megatron/query-groups",
+        shows=("num_query_groups ({size}) must be a multiple of tensor_model_parallel_size ({unit})",
+               "num_layers ({size}) must be divisible by pipeline_model_parallel_size ({unit})", "num_layers: {size} must be divisible by "
+               "pipeline_model_parallel_size {unit}", "num_layers {size} must be divisible by pipeline_model_parallel_size {unit}"),
+        cause="the model's {size} heads or layers cannot be divided over {unit} GPUs",
+        fix="set that parallel size to a divisor of {size}: {divisors}",
+        source="NVIDIA/Megatron-LM: transformer_config.py", certainty="certain", kind="config-error",
+        work=lambda values: {"divisors": listed(divisors(whole(values["size"])))},
+        example="ValueError: num_query_groups (2) must be a multiple of tensor_model_parallel_size (4).",
+    ),
+    Trouble(
+        id="megatron/max-connections",
+        shows=("require setting the environment variable CUDA_DEVICE_MAX_CONNECTIONS to 1",),
+        cause="tensor or context parallelism in Megatron needs kernels to start in order",
+        fix="export CUDA_DEVICE_MAX_CONNECTIONS=1 before the start (in Ray: runtime_env env_vars)",
+        source="NVIDIA/Megatron-LM: arguments", certainty="certain", kind="config-error",
+        example="RuntimeError: Using tensor model parallelism or context parallelism require setting the environment variable CUDA_DEVICE_MAX_CONNECTIONS to 1",
+    ),
+    Trouble(
+        id="megatron/fused-missing",
+        shows=("No module named 'apex'", "No module named 'amp_C'", "No module named 'transformer_engine", "No module named 'fused_layer_norm_cuda'"),
+        cause="Megatron's fused kernels (apex, transformer-engine) are not installed",
+        fix="use the trainer's Docker image, or build them for the installed torch: pip install --no-build-isolation transformer-engine[pytorch], apex with "
+        "--cpp_ext --cuda_ext",
+        source="NVIDIA/Megatron-LM: installation", certainty="likely", kind="config-error",
+        example="ModuleNotFoundError: No module named 'transformer_engine'",
+    ),
+    Trouble(
+        id="megatron/no-attention-backend",
+        shows=("No dot product attention support for the provided inputs", "No dot product attention backend is available for the provided inputs"),
+        cause="Transformer Engine finds no attention kernel for these inputs: flash-attn is missing or of another release, or the environment switches all off",
+        fix="NVTE_DEBUG=1 NVTE_DEBUG_LEVEL=2 prints why each was refused; install the flash-attn release it names, unset NVTE_FLASH_ATTN=0 and "
+        "NVTE_FUSED_ATTN=0, or --attention-backend auto",
+        source="NVIDIA/TransformerEngine: attention", certainty="likely", kind="config-error",
+        example="ValueError: No dot product attention backend is available for the provided inputs. Please run with NVTE_DEBUG=1",
+    ),
+    Trouble(
+        id="megatron/checkpoint-form",
+        shows=("is not a distributed checkpoint", "_extra_state", "Unexpected key(s) in state_dict: {names:t}_extra_state"),
+        frames=("megatron", "mcore", "dist_checkpointing", "state_dict"),
+        cause="the folder is no Megatron checkpoint of this form: Hugging Face weights, another parallel layout, or another Transformer Engine",
+        fix="convert the weights first (tools/convert_hf_to_torch_dist.py in slime, scripts/converter_hf_to_mcore.py in veRL, use_mbridge=True), and resume with "
+        "the release that saved it",
+        source="NVIDIA/Megatron-LM: dist_checkpointing", certainty="likely", kind="config-error",
+        example='  File "/x/megatron/core/dist_checkpointing/serialization.py", line 95, in load\n'
+        "megatron.core.dist_checkpointing.core.CheckpointingException: /ckpt/qwen is not a distributed checkpoint",
+    ),
+    Trouble(
+        id="slime/global-batch",
+        shows=("global_batch_size {have} is not equal to rollout_batch_size {prompts} * n_samples_per_prompt {answers} // num_steps_per_rollout {steps}",),
+        cause="{prompts} prompts x {answers} answers in {steps} updates are {want} a batch, and --global-batch-size says {have}",
+        fix="set --global-batch-size {want}, or leave it out and let --num-steps-per-rollout decide",
+        source="THUDM/slime: utils/arguments.py", certainty="certain", kind="config-error",
+        work=lambda values: {"want": whole(values["prompts"]) * whole(values["answers"]) // whole(values["steps"])},
+        example="AssertionError: global_batch_size 100 is not equal to rollout_batch_size 16 * n_samples_per_prompt 8 // num_steps_per_rollout 2",
+    ),
+    Trouble(
+        id="slime/context-lengths",
+        shows=("args.rollout_max_prompt_len ({prompt}) must be smaller than args.rollout_max_context_len ({context})",),
+        cause="prompts may take {prompt} tokens of a context of {context}, so no token of an answer is certain to fit",
+        fix="lower --rollout-max-prompt-len, or raise --rollout-max-context-len to at least {prompt} plus the answer",
+        source="THUDM/slime: utils/arguments.py", certainty="certain", kind="config-error",
+        example="AssertionError: args.rollout_max_prompt_len (4096) must be smaller than args.rollout_max_context_len (4096) so that there is at least one "
+        "generated token to compute loss.",
+    ),
+    Trouble(
+        id="slime/over-sampling",
+        shows=("over_sampling_batch_size {have} should be greater than or equal to rollout_batch_size {want}",),
+        cause="the over-sampling batch of {have} is below the {want} prompts a rollout needs",
+        fix="set it to {want} or more (1.5 to 2 times when groups are filtered)",
+        source="THUDM/slime: utils/arguments.py", certainty="certain", kind="config-error",
+        example="AssertionError: over_sampling_batch_size 16 should be greater than or equal to rollout_batch_size 32",
+    ),
+    Trouble(
+        id="slime/checkpoint-missing",
+        shows=("ref_load {path:w} does not exist, please check the path", "'--save' is required when save_interval is set"),
+        cause="a path that slime needs is missing: the converted (torch_dist) weights of the reference, or a folder to save to",
+        fix="convert first: python tools/convert_hf_to_torch_dist.py --hf-checkpoint M --save M_torch_dist, give --ref-load M_torch_dist and --save FOLDER",
+        source="THUDM/slime: quick start", certainty="certain", kind="config-error",
+        example="FileNotFoundError: ref_load /root/Qwen3-4B_torch_dist does not exist, please check the path.",
+    ),
+    Trouble(
+        id="slime/normalised-advantages",
+        shows=("advantage estimators require advantage normalization. Please add `--normalize-advantages`", "Only one of kl_coef and kl_loss_coef can be set",
+               "use_rollout_logprobs and use_tis cannot be set at the same time", "max_tokens_per_gpu must be set when use_dynamic_batch_size is set"),
+        cause="two of slime's settings exclude or need each other, as the message says",
+        fix="for REINFORCE++ add --normalize-advantages; choose --kl-coef (in the reward) or --kl-loss-coef (in the loss); --use-tis or "
+        "--use-rollout-logprobs; with --use-dynamic-batch-size give --max-tokens-per-gpu",
+        source="THUDM/slime: utils/arguments.py", certainty="certain", kind="config-error",
+        example="AssertionError: use_rollout_logprobs and use_tis cannot be set at the same time.",
+    ),
+    Trouble(
+        id="areal/rollouts-missing",
+        shows=("Timed out waiting for {want} rollouts, only received {have}",),
+        cause="within the time limit {have} of {want} rollouts came: episodes are slow, fail (a reward or tool that raises gives none), or the engine stands",
+        fix="look for exceptions of the workflow and the reward above; test one episode alone; check the engine's log and its running requests; lower "
+        "max_new_tokens, raise max_concurrent_rollouts or the time limit",
+        source="areal-project/AReaL: api/workflow_api.py", certainty="possible", kind="infrastructure",
+        example="TimeoutError: Timed out waiting for 256 rollouts, only received 12.",
+    ),
+    Trouble(
+        id="prime-rl/batch-divides",
+        shows=("batch_size must be divisible by rollouts_per_example", "Batch size must be divisible by the number of samples per problem"),
+        cause="the batch is no whole number of groups of rollouts_per_example",
+        fix="set batch_size to a multiple of rollouts_per_example (128 = 8 problems x 16)",
+        source="PrimeIntellect-ai/prime-rl: orchestrator/config.py", certainty="certain", kind="config-error",
+        example="  Value error, batch_size must be divisible by rollouts_per_example [type=value_error]",
+    ),
+    Trouble(
+        id="openrlhf/too-few-batches",
+        shows=("The number of sample batches must be greater than or equal to the effective number of actor processes", "Insufficient batch size for "
+               "async_run_method_batch: total_length={have}, effective_actors={want}"),
+        cause="there are fewer micro-batches of samples than actor processes, so some processes would get none",
+        fix="make n_samples_per_prompt x rollout_batch_size / micro_rollout_batch_size at least actor_num_nodes x actor_num_gpus_per_node (divided by ring and "
+        "tensor sizes): a larger rollout batch or a smaller --micro_rollout_batch_size",
+        source="OpenRLHF/OpenRLHF: cli/train_ppo_ray.py", certainty="certain", kind="config-error",
+        example="AssertionError: The number of sample batches must be greater than or equal to the effective number of actor processes.",
+    ),
+    Trouble(
+        id="openrlhf/needs-both",
+        shows=("Async RLHF is not supported with --vllm.enable_sleep", "Only support `--packing_samples` with vLLM", "remote_rm_url or agent_func_path must be "
+               "specified when using dynamic filtering", "VLM training does not support", "packing_samples must be enabled when using ring attention"),
+        cause="two of OpenRLHF's options exclude or need each other, as the message says",
+        fix="asynchronous training without --vllm_enable_sleep; --packing_samples with vLLM engines and with ring attention; --dynamic_filtering with "
+        "--remote_rm_url or --agent_func_path",
+        source="OpenRLHF/OpenRLHF: cli/train_ppo_ray.py", certainty="certain", kind="config-error",
+        example="AssertionError: remote_rm_url or agent_func_path must be specified when using dynamic filtering",
+    ),
+    Trouble(
+        id="openrlhf/engine-gpus",
+        shows=("must be equal to vllm_num_engines * vllm_tensor_parallel_size, got {have} and {want}",),
+        cause="colocated models need as many engine GPUs as actor GPUs, and there are {have} actor GPUs and {want} engine GPUs",
+        fix="choose --vllm_num_engines x --vllm_tensor_parallel_size equal to --actor_num_nodes x --actor_num_gpus_per_node",
+        source="OpenRLHF/OpenRLHF: cli/train_ppo_ray.py", certainty="certain", kind="config-error",
+        example="AssertionError: actor_num_nodes * actor_num_gpus_per_node must be equal to vllm_num_engines * vllm_tensor_parallel_size, got 8 and 4",
+    ),
+    Trouble(
+        id="openrlhf/input-key",
+        shows=("KeyError: 'context_messages'", "KeyError: 'input'$", "KeyError: 'prompt_key'"),
+        frames=("openrlhf", "prompts_dataset", "preprocess"),
+        cause="the data has no column of the name that --input_key asks for",
+        fix="--input_key NAME with the column of your prompts (and --label_key for the answers), --apply_chat_template for chat messages",
+        source="OpenRLHF/OpenRLHF: datasets", certainty="likely", kind="config-error",
+        example='  File "/x/openrlhf/datasets/prompts_dataset.py", line 12, in preprocess_data\n' "KeyError: 'context_messages'",
+    ),
+    Trouble(
+        id="ms-swift/row-too-long",
+        shows=("Current length of row({have}) is larger than the max_length({limit})",),
+        cause="a row of {have} tokens exceeds max_length = {limit}; with truncation_strategy delete such rows are dropped or replaced, with raise they end the run",
+        fix="raise --max_length to at least {have}, lower the images' MAX_PIXELS, or --truncation_strategy left for text",
+        source="modelscope/ms-swift: template/base.py", certainty="certain", kind="config-error", severity="warn",
+        example="swift.template.base.MaxLengthError: Current length of row(2385) is larger than the max_length(2048).",
+    ),
+    Trouble(
+        id="ms-swift/reward-unknown",
+        shows=("reward_function {name:w} is not implemented in swift",),
+        cause="ms-swift has no reward function called {name}: a plugin file was not loaded, or the name differs from the one registered in orms",
+        fix="register it (orms['{name}'] = Class) in a file and pass --external_plugins FILE.py; built in are accuracy, format, cosine, repetition and others",
+        source="modelscope/ms-swift: GRPO reward functions", certainty="certain", kind="config-error",
+        example="ValueError: reward_function my_reward is not implemented in swift.llm.plugin",
+    ),
+    Trouble(
+        id="llama-factory/processor",
+        shows=("Processor was not found, please check and update your model file", "Processor was not found, please check and update your processor config"),
+        cause="a vision data set or template is used, and the model's folder has no processor (preprocessor_config.json)",
+        fix="copy preprocessor_config.json (and video_preprocessor_config.json) from the original model, take the template of the vision model, or upgrade "
+        "transformers so that it can load it",
+        source="hiyouga/LLaMA-Factory: data/mm_plugin.py", certainty="certain", kind="config-error",
+        example="ValueError: Processor was not found, please check and update your model file.",
+    ),
+    Trouble(
+        id="llama-factory/image-tags",
+        shows=("The number of images does not match the number of <image> tokens", "Number of images provided ({have}) does not match number of image "
+               "placeholders ({want})", "The number of videos does not match the number of <video> tokens"),
+        cause="a row has another number of images than of <image> marks in its text",
+        fix="one <image> in the text for each entry of `images`, in their order; drop or repair the rows where they differ",
+        source="hiyouga/LLaMA-Factory: data/README.md", certainty="certain", kind="config-error",
+        example="ValueError: The number of images does not match the number of <image> tokens in [{'role': 'user'}]",
+    ),
+    Trouble(
+        id="llama-factory/launcher",
+        shows=("Please launch distributed training with `llamafactory-cli` or `torchrun`", "Please use `FORCE_TORCHRUN=1` to launch DeepSpeed training"),
+        cause="several GPUs or DeepSpeed are used, and the program was started as one process",
+        fix="FORCE_TORCHRUN=1 llamafactory-cli train CONFIG.yaml",
+        source="hiyouga/LLaMA-Factory: README", certainty="certain", kind="config-error",
+        example="ValueError: Please use `FORCE_TORCHRUN=1` to launch DeepSpeed training.",
+    ),
+    Trouble(
+        id="triton/libcuda",
+        shows=("libcuda.so cannot found!", "libcuda.so cannot be found"),
+        cause="Triton finds no libcuda.so to link: the driver's library is in a folder the linker does not search",
+        fix="ldconfig -p | grep libcuda, then sudo ldconfig, or export LIBRARY_PATH and LD_LIBRARY_PATH with its folder (/usr/lib/wsl/lib under WSL)",
+        source="triton-lang/triton: driver.py", certainty="certain", kind="config-error",
+        example="AssertionError: libcuda.so cannot found!",
+    ),
+    Trouble(
+        id="numbers/not-divisible",
+        shows=("{name:w} ({size}) must be divisible by {other:t} ({unit})", "{name:w} ({size}) should be divisible by {other:t} ({unit})",
+               "{name:w} ({size}) must be a multiple of {other:t} ({unit})", "{name:w} ({size}) is not divisible by {other:t} ({unit})",
+               "{name:w}={size} must be divisible by {other:t}={unit}", "{name:w}={size} should be divisible by {other:t}={unit}",
+               "{name:w}={size} is not divisible by {other:t}={unit}", "{name:w} {size} must be divisible by {other:w} {unit}",
+               "{name:w} {size} should be divisible by {other:w} {unit}", "{name:w} {size} is not divisible by {other:w} {unit}"),
+        cause="{name} = {size} is no multiple of {unit}",
+        fix="make it {near} instead of {size}, or change {unit} to {divisors}",
+        source="the message itself", certainty="likely", kind="config-error", work=_near_or_divisor,
+        example="ValueError: rollout_num_gpus_per_engine (6) must be divisible by sglang_pipeline_parallel_size (4)",
     ),
 )  # fmt: skip

@@ -159,4 +159,224 @@ TROUBLES = (
         source="pytorch/pytorch: data loading", consequence=True, kind="infrastructure",
         example="RuntimeError: DataLoader worker (pid(s) 3141) exited unexpectedly",
     ),
+    Trouble(
+        id="torch/no-process-group",
+        shows=("Default process group has not been initialized, please make sure to call init_process_group",),
+        cause="code for several processes runs in a process that was started alone",
+        fix="start with torchrun --nproc_per_node=N or accelerate launch (also for one GPU), or call "
+        "torch.distributed.init_process_group('nccl') first",
+        source="pytorch/pytorch: distributed_c10d.py", certainty="certain", kind="config-error",
+        example="ValueError: Default process group has not been initialized, please make sure to call init_process_group.",
+    ),
+    Trouble(
+        id="torch/process-group-twice",
+        shows=("trying to initialize the default process group twice",),
+        cause="two parts of the program open the process group: the trainer (accelerate, DeepSpeed) and the script or the engine",
+        fix="guard your own call with torch.distributed.is_initialized(), or leave it to the trainer; in a notebook restart the kernel",
+        source="pytorch/pytorch: distributed_c10d.py", certainty="certain", kind="config-error",
+        example="ValueError: trying to initialize the default process group twice!",
+    ),
+    Trouble(
+        id="torch/rendezvous-environment",
+        shows=("Error initializing torch.distributed using env:// rendezvous: environment variable {name:w} expected, but not set",),
+        cause="{name} is not set: a script for several processes was started with plain python",
+        fix="start with torchrun --nproc_per_node=1 SCRIPT or accelerate launch SCRIPT, which set RANK, WORLD_SIZE, MASTER_ADDR and "
+        "MASTER_PORT; in a notebook set them with os.environ",
+        source="pytorch/pytorch: rendezvous.py", certainty="certain", kind="config-error",
+        example="ValueError: Error initializing torch.distributed using env:// rendezvous: environment variable RANK expected, but not set",
+    ),
+    Trouble(
+        id="torch/collectives-differ",
+        shows=("Detected mismatch between collectives on ranks", "disagreement between rank0 and rank{rank}"),
+        cause="the ranks went different ways: one entered another collective, or one with another shape, than the rest",
+        fix="look for a branch that depends on the rank or on its data: an empty batch skipped, an early stop, a save or evaluation on rank 0 "
+        "alone, layers that only some samples use (experts, images), different package versions on the nodes",
+        source="pytorch/pytorch: ProcessGroupWrapper.cpp", certainty="likely", kind="infrastructure",
+        example="RuntimeError: Detected mismatch between collectives on ranks. Rank 0 is running collective: CollectiveFingerPrint",
+    ),
+    Trouble(
+        id="nccl/store-lost",
+        shows=("is setting up NCCL communicator and retrieving ncclUniqueId from", "wait timeout after {ms}ms, keys:",
+               "store->get('{key:w}') got error", "TCPStore.recvValue failed", "failed to recv, got {n} bytes"),
+        cause="a rank could not fetch the key of the communicator: rank 0 has ended, or has not arrived yet",
+        fix="look for the first error of rank 0 or the rank named; if none failed, one was only late (downloading, tokenising, loading): let one "
+        "process prepare the data first, and raise the time limit (ddp_timeout, nccl_timeout)",
+        source="pytorch/pytorch: ProcessGroupNCCL.cpp", certainty="likely", consequence=True, kind="infrastructure",
+        example="torch.distributed.DistBackendError: [1] is setting up NCCL communicator and retrieving ncclUniqueId from [0] via c10d "
+        "key-value store by key '0', but store->get('0') got error: Connection reset by peer",
+    ),
+    Trouble(
+        id="nccl/other-rank",
+        shows=("Received a dump signal due to a collective timeout", "Some NCCL operations have failed or timed out", "ncclRemoteError: A call "
+               "failed possibly due to a network error or a remote process exiting prematurely", "NCCL communicator was aborted on rank",
+               "remote process has terminated or network error"),
+        cause="another rank failed or hangs; this rank only reports it",
+        fix="find the rank whose first error is earliest (its log, or TORCH_NCCL_TRACE_BUFFER_SIZE and the flight recorder); if none has one, "
+        "py-spy dump --pid PID on every rank shows which one is elsewhere",
+        source="pytorch/pytorch: ProcessGroupNCCL.cpp", certainty="possible", consequence=True, kind="infrastructure",
+        example="[rank3]:[E302 ProcessGroupNCCL.cpp:1316] [PG ID 0 PG GUID 0(default_pg) Rank 3] Received a dump signal due to a collective "
+        "timeout from rank 1 and we will try our best to dump the debug info.",
+    ),
+    Trouble(
+        id="nccl/peer-access",
+        shows=("peer access is not supported between these two devices", "Cuda failure 'peer access", "Cuda failure {n} 'peer access"),
+        cause="NCCL tries direct access between two GPUs that do not offer it (consumer cards, virtual machines, IOMMU or ACS switched on)",
+        fix="export NCCL_P2P_DISABLE=1 (and NCCL_IB_DISABLE=1 without InfiniBand); in a virtual machine let the host allow it",
+        source="NVIDIA/nccl: troubleshooting", certainty="certain", kind="infrastructure",
+        example="node-0:812:905 [0] NCCL WARN Cuda failure 'peer access is not supported between these two devices'",
+    ),
+    Trouble(
+        id="nccl/shared-memory-small",
+        shows=("failed to extend /dev/shm/nccl-{name:w} to {bytes} bytes", "shmutils.cc:{line} NCCL WARN"),
+        cause="the shared memory (/dev/shm) is too small for NCCL's buffers: containers get 64 MB of it by default",
+        fix="start the container with --shm-size=16g or --ipc=host (an emptyDir with medium: Memory at /dev/shm in Kubernetes)",
+        source="NVIDIA/nccl: troubleshooting", certainty="certain", kind="infrastructure",
+        example="node-0:812:905 [0] include/shm.h:48 NCCL WARN Error: failed to extend /dev/shm/nccl-vQkZxh to 9637892 bytes",
+    ),
+    Trouble(
+        id="nccl/infiniband-link",
+        shows=("NET/IB : Got completion from peer ...with error {code}", "NCCL WARN NET/IB : Got async event"),
+        cause="an InfiniBand or RoCE link failed between two nodes (error {code_or_so}): a cable, a port, or a wrong GID or interface",
+        fix="ibstat and ibv_devinfo on both nodes; NCCL_IB_HCA names the ports to use, NCCL_IB_GID_INDEX=3 is usual for RoCE; NCCL_IB_DISABLE=1 "
+        "shows whether it is the link; then NCCL_IB_TIMEOUT=22 for a busy fabric",
+        source="NVIDIA/nccl: environment variables", certainty="likely", kind="infrastructure",
+        work=lambda values: {"code_or_so": values.get("code", "event")},
+        example="node-0:812:905 [0] NCCL WARN NET/IB : Got completion from peer 10.0.0.2<45321> with error 12, opcode 0, len 0, vendor err 129",
+    ),
+    Trouble(
+        id="gloo/interface",
+        shows=("Gloo connectFullMesh failed with", "makeDeviceForHostname(): unsupported gloo device", "Unable to resolve hostname to a (local) "
+               "address", "gloo...Connect timeout", "connectFullMesh failed"),
+        cause="Gloo connects the processes over the wrong network interface, or the machine's host name resolves to no address of its own",
+        fix="export GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME to the interface all nodes share (ip addr shows it), give /etc/hosts the "
+        "machine's real address for its name, and unset proxies",
+        source="pytorch/pytorch: ProcessGroupGloo.cpp", certainty="likely", kind="infrastructure",
+        example="RuntimeError: Gloo connectFullMesh failed with [../third_party/gloo/gloo/transport/tcp/pair.cc:144] no error",
+    ),
+    Trouble(
+        id="launcher/child-exit",
+        shows=("subprocess.CalledProcessError: Command '[", "CalledProcessError: Command '[", "exits with return code = {code}",
+               "returned non-zero exit status {code}."),
+        cause="a launcher reports that the program it started ended with an error; it does not know why",
+        fix="look further up for the first traceback of the program, the earliest rank first; if there is none, the exit status tells: "
+        "-9 or 137 was killed for memory, -11 or 139 crashed in compiled code, -6 aborted, 1 an exception. Run it with "
+        "one process (python SCRIPT) to see the error at the end",
+        source="huggingface/accelerate: commands/launch.py", certainty="possible", consequence=True, kind="infrastructure",
+        example="subprocess.CalledProcessError: Command '['/usr/bin/python', 'train_grpo.py']' returned non-zero exit status 1.",
+    ),
+    Trouble(
+        id="torch/data-parallel",
+        shows=("'DataParallel' object has no attribute '{name:w}'", "in replica {n} on device {m}",
+               "StopIteration: Caught StopIteration in replica", "module must have its parameters and buffers on device cuda:{n}"),
+        cause="one process with several visible GPUs wraps the model into nn.DataParallel, which these trainers do not support",
+        fix="start one process a GPU: accelerate launch --num_processes N SCRIPT or torchrun --nproc_per_node=N SCRIPT; for one GPU set "
+        "CUDA_VISIBLE_DEVICES=0 before Python starts",
+        source="huggingface/trl: distributing training", certainty="certain", kind="config-error",
+        example="AttributeError: 'DataParallel' object has no attribute 'generate'",
+    ),
+    Trouble(
+        id="torch/wrapped-model",
+        shows=("'DistributedDataParallel' object has no attribute '{name:w}'", "'DeepSpeedEngine' object has no attribute '{name:w}'",
+               "'FullyShardedDataParallel' object has no attribute '{name:w}'", "'OptimizedModule' object has no attribute '{name:w}'"),
+        cause="{name} is asked of the wrapper that distributes the model, and it belongs to the model inside",
+        fix="accelerator.unwrap_model(model).{name} (model.module.{name} for DDP and DeepSpeed); under ZeRO-3 or FSDP gather the weights "
+        "first. In installed code: upgrade trainer, accelerate and transformers together",
+        source="huggingface/accelerate: unwrap_model", certainty="likely",
+        example="AttributeError: 'DistributedDataParallel' object has no attribute 'generate'",
+    ),
+    Trouble(
+        id="accelerate/state-twice",
+        shows=("AcceleratorState has already been initialized and cannot be changed", "AcceleratorState` object has no attribute"),
+        cause="an Accelerator of other settings already lives in this process, as after a second run of a notebook's cell",
+        fix="restart the kernel, and make one Accelerator (one trainer) a process; mixed_precision is chosen where the first is made",
+        source="huggingface/accelerate: state.py", certainty="certain", kind="config-error",
+        example="ValueError: AcceleratorState has already been initialized and cannot be changed, restart your runtime completely and pass "
+        "`mixed_precision='bf16'` to `Accelerator()`.",
+    ),
+    Trouble(
+        id="accelerate/notebook",
+        shows=("the `Accelerator` should only be initialized inside your training function", "CUDA has been initialized before the "
+               "`notebook_launcher` could create a forked subprocess"),
+        cause="the notebook used CUDA before its training processes were forked",
+        fix="restart the kernel, put everything that touches the GPU into the function given to notebook_launcher, or run a script with "
+        "accelerate launch",
+        source="huggingface/accelerate: notebook launcher", certainty="certain", kind="config-error",
+        example="RuntimeError: CUDA has been initialized before the `notebook_launcher` could create a forked subprocess.",
+    ),
+    Trouble(
+        id="accelerate/deepspeed-batch",
+        shows=("requires you to pass at least one of training or evaluation dataloaders with `batch_size` attribute returning an integer",),
+        cause="DeepSpeed wants the micro-batch size, and nothing that was prepared has one: the model was prepared alone, or the data loader's "
+        "batch_size is None",
+        fix="set train_micro_batch_size_per_gpu to a number in the DeepSpeed configuration instead of 'auto', or prepare the data loader with "
+        "the model",
+        source="huggingface/accelerate: accelerator.py", certainty="certain", kind="config-error",
+        example="ValueError: When using DeepSpeed, `accelerate.prepare()` requires you to pass at least one of training or evaluation "
+        "dataloaders with `batch_size` attribute returning an integer value",
+    ),
+    Trouble(
+        id="accelerate/older-than-transformers",
+        shows=("unwrap_model() got an unexpected keyword argument 'keep_torch_compile'", "Using the `Trainer` with `PyTorch` requires "
+               "`accelerate>={need:w}", "Accelerator.__init__() got an unexpected keyword argument 'dataloader_config'"),
+        cause="the installed accelerate is older than transformers needs, or missing",
+        fix="pip install -U accelerate, then restart the process (in a notebook the kernel)",
+        source="huggingface/transformers: trainer.py", certainty="certain", kind="config-error",
+        example="TypeError: Accelerator.unwrap_model() got an unexpected keyword argument 'keep_torch_compile'",
+    ),
+    Trouble(
+        id="accelerate/newer-than-transformers",
+        shows=("Accelerator.__init__() got an unexpected keyword argument '{key:w}'", "AcceleratorConfig.__init__() got an unexpected keyword "
+               "argument '{key:w}'"),
+        cause="transformers passes {key}, which the installed accelerate does not take any more (or not yet): the two are of different times",
+        fix="pip install -U transformers accelerate together; or the accelerate release of the time of your transformers",
+        source="huggingface/accelerate: releases", certainty="likely", kind="config-error",
+        example="TypeError: Accelerator.__init__() got an unexpected keyword argument 'dispatch_batches'",
+    ),
+    Trouble(
+        id="accelerate/offloaded-modules",
+        shows=("Some modules are dispatched on the CPU or the disk. Make sure you have enough GPU RAM to fit",
+               "You can't move a model that has some modules offloaded to cpu or disk", "The current `device_map` had weights offloaded to the "
+               "disk"),
+        cause="the GPU's free memory does not hold the model, so device_map put a part of it on the CPU or the disk, where it cannot be trained "
+        "or quantised",
+        fix="free the GPU (nvidia-smi), use more GPUs or a smaller or 4-bit model, and set device_map={{'': local_rank}} so that a lack shows as "
+        "out of memory; llm_int8_enable_fp32_cpu_offload only for inference",
+        source="huggingface/transformers: bitsandbytes", certainty="likely", kind="out-of-memory",
+        example="ValueError: Some modules are dispatched on the CPU or the disk. Make sure you have enough GPU RAM to fit the quantized model.",
+    ),
+    Trouble(
+        id="accelerate/meta-weights",
+        shows=("is on the meta device, we need a `value` to put in on", "weight is on the meta device"),
+        cause="a weight has no values: the checkpoint lacks it under this name, or it was offloaded and never loaded",
+        fix="look at the warning about weights that were not initialised; load the adapter into the same base model, without device_map='auto', "
+        "and with low_cpu_mem_usage=False",
+        source="huggingface/accelerate: modeling.py", certainty="likely", kind="config-error",
+        example="ValueError: weight is on the meta device, we need a `value` to put in on 0.",
+    ),
+    Trouble(
+        id="torch/sdpa-no-kernel",
+        shows=("No available kernel. Aborting execution", "No available kernel.  Aborting execution"),
+        cause="no kernel of scaled_dot_product_attention fits: a backend was forced that this GPU, type or mask does not allow",
+        fix="remove the sdp_kernel context or torch.backends.cuda.enable_*_sdp(False) calls, use bfloat16, or attn_implementation='eager'",
+        source="pytorch/pytorch: scaled_dot_product_attention", certainty="likely", kind="config-error",
+        example="RuntimeError: No available kernel. Aborting execution.",
+    ),
+    Trouble(
+        id="torch/embedding-index",
+        shows=("IndexError: index out of range in self",),
+        cause="a token id (or a position) is beyond the embedding table: the tokenizer has more tokens than the model, or the text is longer than "
+        "the model's positions",
+        fix="compare len(tokenizer) with model.get_input_embeddings().num_embeddings; call model.resize_token_embeddings(len(tokenizer)) after "
+        "tokens were added (a new pad token), use the model's own tokenizer, and keep prompt plus answer below max_position_embeddings",
+        source="pytorch/pytorch: embedding", certainty="likely", kind="config-error",
+        example="IndexError: index out of range in self",
+    ),
+    Trouble(
+        id="torch/float8-gpu",
+        shows=("torch._scaled_mm is only supported on CUDA devices with compute capability",),
+        cause="float8 products need a GPU of compute capability 8.9 or newer (Ada, Hopper)",
+        fix="switch fp8 off for the model or the engine (quantization, kv_cache_dtype), or use a newer GPU",
+        source="pytorch/pytorch", certainty="certain", kind="config-error",
+        example="RuntimeError: torch._scaled_mm is only supported on CUDA devices with compute capability >= 9.0 or 8.9, or ROCm MI300+",
+    ),
 )  # fmt: skip

@@ -99,4 +99,67 @@ TROUBLES = (
         example="FutureWarning: Tip: In future versions of Ray, Ray will no longer override accelerator visible devices env "
         "var if num_gpus=0 or num_gpus=None (default).",
     ),
+    Trouble(
+        id="ray/no-instance",
+        shows=("Could not find any running Ray instance", "Ray has not been started yet", "Failed to connect to Ray at"),
+        cause="the program joins a Ray cluster, and none runs at the address",
+        fix="ray start --head --num-gpus N first (and ray start --address=HEAD:6379 on the other nodes), unset RAY_ADDRESS to let the program start its own, or "
+        "check the address and firewall",
+        source="ray-project/ray: starting Ray", certainty="certain", kind="config-error",
+        example="ConnectionError: Could not find any running Ray instance. Please specify the one to connect to by setting `--address` flag or `RAY_ADDRESS` "
+        "environment variable.",
+    ),
+    Trouble(
+        id="ray/existing-cluster",
+        shows=("When connecting to an existing cluster, num_cpus and num_gpus must not be provided", "Maybe you called ray.init twice by accident"),
+        cause="a Ray cluster is already there, and the program wants to start its own",
+        fix="ray stop --force for a left-over one; or leave num_cpus out (ray_init.num_cpus=null in veRL) to use it; call ray.init once "
+        "(ignore_reinit_error=True)",
+        source="ray-project/ray: ray.init", certainty="certain", kind="config-error",
+        example="ValueError: When connecting to an existing cluster, num_cpus and num_gpus must not be provided.",
+    ),
+    Trouble(
+        id="ray/slow-start",
+        shows=("The current node has not been updated within {s} seconds",),
+        cause="Ray's own processes did not come up in time: an old cluster still runs, a full /tmp, or too many processes for the container's processors",
+        fix="ray stop --force, rm -rf /tmp/ray, start Ray with the processors the job really has (--num-cpus), and read "
+        "/tmp/ray/session_latest/logs/raylet.out and gcs_server.out",
+        source="ray-project/ray: troubleshooting", certainty="likely", kind="infrastructure",
+        example="Exception: The current node has not been updated within 30 seconds, this could happen because of some of the Ray processes failed to startup.",
+    ),
+    Trouble(
+        id="ray/disk-nearly-full",
+        shows=("is over {share}% full, available space: {free} GB; capacity: {total} GB", "is over {share}% full, available space: {free}; capacity: {total}"),
+        cause="the disk of Ray's files is over {share} % full ({free} GB of {total} GB are left); spilled objects will soon fail",
+        fix="free the disk, or put Ray's files on a larger one: ray start --temp-dir /big/ray, or RAY_TMPDIR",
+        source="ray-project/ray: object spilling", severity="warn", certainty="certain", kind="infrastructure",
+        example="(raylet) file_system_monitor.cc:111: /tmp/ray/session_1 is over 95% full, available space: 8.1 GB; capacity: 200.0 GB. Object creation will fail if "
+        "spilling is required.",
+    ),
+    Trouble(
+        id="ray/exception-not-readable",
+        shows=("Failed to unpickle serialized exception", "Can't get attribute '{name:w}' on <module"),
+        cause="a worker raised an exception that this process cannot read back, because a package or a file is missing here or its release differs",
+        fix="install the same packages on driver and workers (runtime_env), make the file importable everywhere (PYTHONPATH), and read the worker's own log "
+        "(/tmp/ray/session_latest/logs/worker-*.err) for the real error",
+        source="ray-project/ray: serialization", certainty="likely", kind="infrastructure",
+        example="ray.exceptions.RaySystemError: System error: Failed to unpickle serialized exception",
+    ),
+    Trouble(
+        id="ray/gone-with-another",
+        shows=("ActorPlacementGroupRemoved", "GetTimeoutError: Get timed out", "OwnerDiedError", "ObjectLostError", "Placement group is removed",
+               "ray.exceptions.NodeDiedError"),
+        cause="a part of the cluster this call needed is gone or too slow; the cause lies with that part",
+        fix="look for the first error of another actor or node (ray list actors, /tmp/ray/session_latest/logs); memory (dmesg -T | grep -i kill) is the most common",
+        source="ray-project/ray: exceptions", certainty="possible", consequence=True, kind="infrastructure",
+        example="ray.exceptions.GetTimeoutError: Get timed out: some object(s) not ready.",
+    ),
+    Trouble(
+        id="ray/unschedulable",
+        shows=("ActorUnschedulableError", "The actor is not schedulable", "is infeasible. Resources required", "Error: Insufficient resources"),
+        cause="no node can ever give this actor what it asks for",
+        fix="compare what is asked for (GPUs a node, CPUs, custom resources) with `ray status`; lower trainer.n_gpus_per_node or nnodes, or add nodes",
+        source="ray-project/ray: resources", certainty="likely", kind="config-error",
+        example="ray.exceptions.ActorUnschedulableError: The actor is not schedulable: The node specified via NodeAffinitySchedulingStrategy doesn't exist any more",
+    ),
 )  # fmt: skip

@@ -14,6 +14,10 @@ MAX_LINE = 4_000
 """Characters of a line that are searched. Messages are shorter; lines of metrics and texts are not messages."""
 
 
+FRAME_WORTH = 40
+"""Characters of a message that a known place in the program is worth as evidence."""
+
+
 class Found(NamedTuple):
     """A trouble that shows in a line."""
 
@@ -22,8 +26,8 @@ class Found(NamedTuple):
 
     @property
     def rank(self) -> tuple[bool, float, int]:
-        """The best explanation has the lowest: causes before consequences, the surer, the longer message."""
-        length = max(map(len, self.trouble.shows))
+        """The best explanation has the lowest: causes before consequences, the surer, the longer message and known place."""
+        length = max(map(len, self.trouble.shows)) + (FRAME_WORTH if self.trouble.frames else 0)
         return self.trouble.consequence, -CERTAINTY[self.trouble.certainty], -length
 
 

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from stabilizer.troubles.trouble import Trouble
+from stabilizer.troubles.arithmetic import listed, nearest_multiples, whole
+from stabilizer.troubles.trouble import Trouble, Values
+
+
+def _saved(values: Values) -> dict[str, object]:
+    return {"near": listed(nearest_multiples(whole(values["save"]), whole(values["evaluation"])))}
+
 
 TROUBLES = (
     Trouble(
@@ -174,7 +180,7 @@ TROUBLES = (
     Trouble(
         id="transformers/hub-unreachable",
         shows=("We couldn't connect to 'https://huggingface.co' to load the files", "LocalEntryNotFoundError",
-               "Connection to huggingface.co timed out", "is not a local folder and is not a valid model identifier"),
+               "Connection to huggingface.co timed out"),
         cause="the files are neither on this machine nor reachable on the hub: no network, a misspelled name, or a path that "
         "does not exist here",
         fix="check the name or path; without a network download it elsewhere and set HF_HUB_OFFLINE=1 with the folder's path, "
@@ -495,5 +501,338 @@ TROUBLES = (
         fix="pad lengths to a few sizes or compile with dynamic=True; without need, switch torch.compile off",
         source="pytorch/pytorch: dynamo", severity="warn", certainty="certain",
         example="W0302 10:00:12.123 torch._dynamo hit config.recompile_limit (8)",
+    ),
+    Trouble(
+        id="transformers/eval-dataset",
+        shows=("You have set `args.eval_strategy` to {strategy:t} but you didn't pass an `eval_dataset` to", "Trainer: evaluation requires an "
+               "eval_dataset"),
+        cause="evaluation is switched on, and the trainer got no data to evaluate on",
+        fix="pass eval_dataset=... to the trainer (dataset.train_test_split(test_size=0.05) makes one), or set eval_strategy='no'",
+        source="huggingface/transformers: trainer.py", certainty="certain", kind="config-error",
+        example="ValueError: You have set `args.eval_strategy` to steps but you didn't pass an `eval_dataset` to `Trainer`.",
+    ),
+    Trouble(
+        id="transformers/best-model-steps",
+        shows=("requires the saving steps to be a round multiple of the evaluation steps, but found {save}, which is not a round multiple of "
+               "{evaluation}.",),
+        cause="load_best_model_at_end needs an evaluation at every checkpoint, and save_steps = {save} is no multiple of eval_steps = "
+        "{evaluation}",
+        fix="set save_steps to {near}, or load_best_model_at_end=False",
+        source="huggingface/transformers: training_args.py", certainty="certain", kind="config-error", work=_saved,
+        example="ValueError: --load_best_model_at_end requires the saving steps to be a round multiple of the evaluation steps, but found 500, "
+        "which is not a round multiple of 200.",
+    ),
+    Trouble(
+        id="transformers/best-model-strategy",
+        shows=("--load_best_model_at_end requires the save and eval", "--load_best_model_at_end requires the saving and evaluation"),
+        cause="load_best_model_at_end needs checkpoints and evaluations at the same times, and the two strategies differ",
+        fix="set save_strategy and eval_strategy to the same value (and save_steps to a multiple of eval_steps), or "
+        "load_best_model_at_end=False",
+        source="huggingface/transformers: training_args.py", certainty="certain", kind="config-error",
+        example="ValueError: --load_best_model_at_end requires the save and eval strategy to match, but found",
+    ),
+    Trouble(
+        id="transformers/no-checkpoint",
+        shows=("Can't find a valid checkpoint at {path:w}", "No valid checkpoint found in output directory ({path:w})"),
+        cause="resume_from_checkpoint was asked for, and {path} holds no whole checkpoint",
+        fix="give the folder checkpoint-N itself (with model files and trainer_state.json), or start without resume_from_checkpoint on the first "
+        "run: resume_from_checkpoint=get_last_checkpoint(output_dir), which is None when there is none",
+        source="huggingface/transformers: trainer.py", certainty="certain", kind="config-error",
+        example="ValueError: No valid checkpoint found in output directory (out)",
+    ),
+    Trouble(
+        id="transformers/shared-tensors",
+        shows=("Some tensors share memory, this will lead to duplicate memory on disk", "The weights trying to be saved contained shared tensors"),
+        cause="two weights are one tensor (tied embeddings or wrapped layers), which safetensors refuses to write twice",
+        fix="save_safetensors=False, or keep the tie known to transformers (model.config.tie_word_embeddings, _tied_weights_keys); under "
+        "DeepSpeed or FSDP upgrade transformers and accelerate",
+        source="huggingface/safetensors: shared tensors", certainty="certain", kind="config-error",
+        example="RuntimeError: The weights trying to be saved contained shared tensors [{'lm_head.weight', 'model.embed_tokens.weight'}] that are "
+        "mismatching the transformers base configuration.",
+    ),
+    Trouble(
+        id="transformers/temperature-zero",
+        shows=("`temperature` (={value}) has to be a strictly positive float", "Greedy methods without beam search do not support "
+               "`num_return_sequences` different than 1 (got {value})", "num_return_sequences has to be 1 when doing greedy search"),
+        cause="several or sampled answers are asked for, and generation is greedy (temperature 0 or do_sample=False)",
+        fix="temperature=1.0 (0.7 to 1.0) and do_sample=True for training; for a greedy evaluation do_sample=False with one answer and no "
+        "temperature",
+        source="huggingface/transformers: generation", certainty="certain", kind="config-error",
+        example="ValueError: `temperature` (=0.0) has to be a strictly positive float, otherwise your next token scores will be invalid.",
+    ),
+    Trouble(
+        id="transformers/generation-config-invalid",
+        shows=("The generation config instance is invalid -- `.validate()` throws warnings and/or exceptions", "GenerationConfig is invalid"),
+        cause="the model's generation_config contradicts itself, mostly a temperature or top_p beside do_sample=False, and is refused when the "
+        "model is saved",
+        fix="model.generation_config.do_sample = True (or temperature = None and top_p = None) before training",
+        source="huggingface/transformers: generation/configuration_utils.py", certainty="certain", kind="config-error",
+        example="ValueError: The generation config instance is invalid -- `.validate()` throws warnings and/or exceptions. Fix these issues to "
+        "save the configuration.",
+    ),
+    Trouble(
+        id="transformers/no-loss",
+        shows=("The model did not return a loss from the inputs, only the following keys: {keys:t}. For reference",),
+        cause="the batch has no labels the model knows, so it returned {keys} and no loss: the columns were dropped or never made",
+        fix="use the trainer's own data preparation (for text: a column `text`, `messages` or prompt and completion), a collator that makes "
+        "labels (DataCollatorForLanguageModeling(mlm=False)), or remove_unused_columns=False",
+        source="huggingface/transformers: trainer.py", certainty="certain", kind="config-error",
+        example="ValueError: The model did not return a loss from the inputs, only the following keys: logits. For reference, the inputs it "
+        "received are input_ids,attention_mask.",
+    ),
+    Trouble(
+        id="transformers/columns-dropped",
+        shows=("No columns in the dataset match the model's forward method signature",),
+        cause="the trainer dropped every column of the data, because none is an argument of model.forward",
+        fix="tokenise the data first (input_ids, attention_mask, labels), or remove_unused_columns=False with your own collator",
+        source="huggingface/transformers: trainer.py", certainty="certain", kind="config-error",
+        example="ValueError: No columns in the dataset match the model's forward method signature: (input_ids, labels).",
+    ),
+    Trouble(
+        id="transformers/no-language-head",
+        shows=("is not compatible with `.generate()`, as it doesn't have a language model",),
+        cause="the model was loaded without its head for text (AutoModel, a reward or sequence-classification class)",
+        fix="load it with AutoModelForCausalLM (AutoModelForImageTextToText for vision models), or give its name to the trainer",
+        source="huggingface/transformers: generation/utils.py", certainty="certain", kind="config-error",
+        example="TypeError: The current model class (Qwen2Model) is not compatible with `.generate()`, as it doesn't have a language model head.",
+    ),
+    Trouble(
+        id="transformers/sentencepiece",
+        shows=("requires the SentencePiece library but it was not found", "you need to have sentencepiece installed", "you need to have "
+               "sentencepiece or tiktoken installed", "requires the protobuf library but it was not found", "Cannot instantiate this tokenizer "
+               "from a slow version"),
+        cause="the tokenizer's files need sentencepiece, tiktoken or protobuf to be read",
+        fix="pip install sentencepiece tiktoken protobuf, then restart the process",
+        source="huggingface/transformers: convert_slow_tokenizer.py", certainty="certain", kind="config-error",
+        example="ValueError: Cannot instantiate this tokenizer from a slow version. If it's based on sentencepiece, make sure you have "
+        "sentencepiece installed.",
+    ),
+    Trouble(
+        id="transformers/rope-scaling",
+        shows=("`rope_scaling` must be a dictionary with with two fields", "`rope_scaling` must be a dictionary with two fields",
+               "rope_scaling should have a 'rope_type' key", "KeyError: 'rope_type'"),
+        cause="the model's configuration describes rope_scaling in a form that the installed transformers (or engine) does not know: the model "
+        "is newer",
+        fix="pip install -U transformers (4.43 or later for Llama 3.1), and an engine of the same time",
+        source="huggingface/transformers: modeling_rope_utils.py", certainty="certain", kind="config-error",
+        example="ValueError: `rope_scaling` must be a dictionary with two fields, `type` and `factor`, got {'factor': 8.0, 'rope_type': 'llama3'}",
+    ),
+    Trouble(
+        id="transformers/cache-interface",
+        shows=("'DynamicCache' object has no attribute '{name:w}'", "'HybridCache' object has no attribute '{name:w}'",
+               "'NoneType' object has no attribute 'get_seq_length'", "'tuple' object has no attribute 'get_seq_length'",
+               "'DynamicCache' object is not subscriptable"),
+        cause="the model's own code (trust_remote_code) or an older package uses the key-value cache of an older transformers; {named} is gone",
+        fix="load the model without trust_remote_code if transformers has its class; else install the transformers named in the model's "
+        "config.json (transformers_version), or update the model's repository",
+        source="huggingface/transformers: cache_utils.py", certainty="likely", kind="config-error",
+        work=lambda values: {"named": values.get("name", "what it reads")},
+        example="AttributeError: 'DynamicCache' object has no attribute 'get_max_length'",
+    ),
+    Trouble(
+        id="transformers/logits-to-keep",
+        shows=("forward() got an unexpected keyword argument 'logits_to_keep'", "forward() got an unexpected keyword argument "
+               "'num_logits_to_keep'"),
+        cause="the trainer asks the model for the logits of the answer alone, and this model's forward has no such argument: an older "
+        "transformers, or a model with its own code",
+        fix="pip install -U transformers (4.48.3 or later has logits_to_keep); for own code add logits_to_keep=0 to forward and slice the hidden "
+        "states, or load without trust_remote_code",
+        source="huggingface/trl#2690", certainty="likely", kind="config-error",
+        example="TypeError: Phi3ForCausalLM.forward() got an unexpected keyword argument 'num_logits_to_keep'",
+    ),
+    Trouble(
+        id="transformers/forward-arguments",
+        shows=("forward() got an unexpected keyword argument '{key:w}'",),
+        cause="the batch holds {key}, which this model's forward does not take: an image or extra column for a text model, or a model class of "
+        "another release",
+        fix="drop the column (remove_unused_columns=True, dataset.remove_columns), load the class that takes it (vision models: "
+        "AutoModelForImageTextToText), or upgrade transformers",
+        source="huggingface/transformers: trainer.py", certainty="possible", kind="config-error",
+        example="TypeError: Qwen2ForCausalLM.forward() got an unexpected keyword argument 'pixel_values'",
+    ),
+    Trouble(
+        id="transformers/parallel-styles",
+        shows=("argument of type 'NoneType' is not iterable",), frames=("modeling_utils.py", "post_init"), innermost=True,
+        cause="transformers 4.50 to 4.52 ask torch for its parallel styles, and the installed torch (below 2.5, or a build without distributed) "
+        "has none",
+        fix="pip install -U torch (2.5 or later), or a transformers release from 4.53 on or below 4.50",
+        source="huggingface/transformers#37463", certainty="likely", kind="config-error",
+        example='  File "/x/site-packages/transformers/modeling_utils.py", line 1970, in post_init\n'
+        "TypeError: argument of type 'NoneType' is not iterable",
+    ),
+    Trouble(
+        id="transformers/file-missing",
+        shows=("does not appear to have a file named {name:w}", "Can't load the configuration of '{name:w}'",
+               "Can't load tokenizer for '{name:w}'", "Can't load the model for '{name:w}'", "Unrecognized model in {name:w}"),
+        cause="the folder or repository lacks a file that makes it a model ({name}): a checkpoint of shards or of an adapter alone, a folder one "
+        "level too high or too deep, or a misspelled name",
+        fix="look into the folder: it must hold config.json, tokenizer files and *.safetensors. Merge sharded checkpoints (verl.model_merger, "
+        "zero_to_fp32.py), load adapters with PeftModel, save the tokenizer beside the model, and give the right path",
+        source="huggingface/transformers: utils/hub.py", certainty="likely", kind="config-error",
+        example="OSError: out/checkpoint-500 does not appear to have a file named config.json. Checkout 'https://huggingface.co/out/tree/main' for "
+        "available files.",
+    ),
+    Trouble(
+        id="transformers/not-a-model-name",
+        shows=("{name:w} is not a local folder and is not a valid model identifier",),
+        cause="there is no folder {name} here, and no model of that name on the hub: misspelled, private without a login, or a relative path from another folder (Ray "
+        "workers start elsewhere)",
+        fix="give an absolute path, check the name on the hub, and `huggingface-cli login` (HF_TOKEN) for a private or gated one",
+        source="huggingface/transformers: utils/hub.py", certainty="certain", kind="config-error",
+        example="OSError: ./models/qwen is not a local folder and is not a valid model identifier listed on 'https://huggingface.co/models'",
+    ),
+    Trouble(
+        id="transformers/remote-code",
+        shows=("requires you to execute the configuration file in that repo", "contains custom code which must be executed to correctly load",
+               "Please pass the argument `trust_remote_code=True`"),
+        cause="the model or data set brings code of its own, which is not run without consent",
+        fix="set trust_remote_code=True where the model and its tokenizer are loaded (model_init_kwargs in TRL, "
+        "actor_rollout_ref.model.trust_remote_code and the engine's in veRL) after reading that code",
+        source="huggingface/transformers: dynamic_module_utils.py", certainty="certain", kind="config-error",
+        example="ValueError: The repository for x/y contains custom code which must be executed to correctly load the model.",
+    ),
+    Trouble(
+        id="transformers/flash-right-padding",
+        shows=("You are attempting to perform batched generation with padding_side='right'",),
+        cause="flash attention generates in batches only from prompts padded on the left, and the tokenizer pads on the right",
+        fix="tokenizer.padding_side = 'left' before prompts are tokenised (AutoTokenizer.from_pretrained(..., padding_side='left'))",
+        source="huggingface/transformers: Qwen2 attention", certainty="certain", kind="config-error",
+        example="ValueError: You are attempting to perform batched generation with padding_side='right' this may lead to unexpected behaviour for "
+        "Flash Attention version of Qwen2.",
+    ),
+    Trouble(
+        id="transformers/input-at-limit",
+        shows=("Input length of input_ids is {length}, but `max_length` is set to {limit}", "Input length of input_ids is {length}, but "
+               "`max_length` is set to {limit}. This can lead"),
+        cause="the prompt of {length} tokens already fills max_length = {limit}, so hardly a token is generated",
+        fix="set max_new_tokens (the answer alone) instead of max_length, or max_length to at least {length} plus the answer",
+        source="huggingface/transformers: generation/utils.py", severity="warn", certainty="certain", kind="config-error",
+        example="Input length of input_ids is 512, but `max_length` is set to 20. This can lead to unexpected behavior.",
+    ),
+    Trouble(
+        id="transformers/pad-is-end",
+        shows=("Setting `pad_token_id` to `eos_token_id`:{n} for open-end generation",),
+        cause="no padding token is set, so the end token ({n}) pads too; where padding is masked by its id, the model never learns to stop",
+        fix="give the tokenizer a padding token of its own (Qwen: <|endoftext|> beside <|im_end|>; Llama: <|finetune_right_pad_id|>); for "
+        "generation alone the message is harmless",
+        source="huggingface/transformers: generation/utils.py", severity="info", certainty="certain",
+        example="Setting `pad_token_id` to `eos_token_id`:151645 for open-end generation.",
+    ),
+    Trouble(
+        id="transformers/new-special-tokens",
+        shows=("The tokenizer has new PAD/BOS/EOS tokens that differ from the model config and generation config",),
+        cause="the trainer set the model's padding, start and end tokens to the tokenizer's: expected, and worth a look if answers never end",
+        fix="nothing, if the end token is the one the chat template writes; else set tokenizer.eos_token to it",
+        source="huggingface/transformers: trainer.py", severity="info", certainty="certain",
+        example="The tokenizer has new PAD/BOS/EOS tokens that differ from the model config and generation config. The model config and generation "
+        "config were aligned accordingly, being updated with the tokenizer's values.",
+    ),
+    Trouble(
+        id="transformers/callback-package",
+        shows=("{name:w}Callback requires {package:w} to be installed",),
+        cause="report_to asks for {package}, which is not installed",
+        fix="pip install {package}, or report_to='none'",
+        source="huggingface/transformers: integrations", certainty="certain", kind="config-error",
+        example="RuntimeError: TensorBoardCallback requires tensorboard to be installed. Either update your PyTorch version or install tensorboardX.",
+    ),
+    Trouble(
+        id="transformers/need-package",
+        shows=("To fix: run `pip install {need:w}`", "requires the {need:w} library but it was not found in your environment", "Please run `pip "
+               "install {need:w}`"),
+        cause="the package {need} is missing or of another release than this program needs",
+        fix="pip install '{need}' in the environment that runs the training, then restart the process (in a notebook the kernel)",
+        source="huggingface/transformers: import_utils.py", certainty="likely", kind="config-error",
+        example="ImportError: jinja2 is required. To fix: run `pip install jinja2>=3.1`.",
+    ),
+    Trouble(
+        id="transformers/output-exists",
+        shows=("Output directory ({path:w}) already exists and is not empty", "Output directory already exists and is not empty"),
+        cause="the output folder holds an earlier run, and the program does not overwrite it unasked",
+        fix="another output_dir, overwrite_output_dir (it deletes nothing but overwrites checkpoints), or resume_from_checkpoint",
+        source="huggingface/transformers: examples", certainty="certain", kind="config-error",
+        example="ValueError: Output directory (out) already exists and is not empty. Use --overwrite_output_dir to overcome.",
+    ),
+    Trouble(
+        id="transformers/wrong-regex",
+        shows=("with an incorrect regex pattern", "fix_mistral_regex=True"),
+        cause="the tokenizer's files split text by a pattern known to be wrong (Mistral and models made from it), so some texts become other tokens "
+        "than in training",
+        fix="load it with fix_mistral_regex=True in trainer and engine alike, or leave both as they were for a model already trained so",
+        source="huggingface/transformers: tokenization", severity="info", certainty="certain",
+        example="The tokenizer you are loading from 'x' with an incorrect regex pattern: this will lead to incorrect tokenization. You should set "
+        "the `fix_mistral_regex=True` flag",
+    ),
+    Trouble(
+        id="peft/unsupported-module",
+        shows=("Target module {module:t} is not supported. Currently, only the following modules are supported",),
+        cause="target_modules names a part that is no linear layer (a whole attention block, a vision tower's block, a list of experts)",
+        fix="name the linear layers inside: ['q_proj', 'k_proj', 'v_proj', 'o_proj', 'gate_proj', 'up_proj', 'down_proj'], or 'all-linear'; for "
+        "vision models a regular expression that leaves the tower out; for experts target_parameters in newer PEFT",
+        source="huggingface/peft: tuners/lora", certainty="certain", kind="config-error",
+        example="ValueError: Target module Qwen2DecoderLayer() is not supported. Currently, only the following modules are supported: "
+        "`torch.nn.Linear`, `torch.nn.Embedding`",
+    ),
+    Trouble(
+        id="peft/adapter-of-newer-release",
+        shows=("LoraConfig.__init__() got an unexpected keyword argument '{key:w}'",),
+        cause="the adapter's adapter_config.json was written by a newer PEFT that knows {key}, or the script is for a newer one",
+        fix="pip install -U peft, or delete the line {key} from adapter_config.json if its value is empty or null",
+        source="huggingface/peft: troubleshooting", certainty="certain", kind="config-error",
+        example="TypeError: LoraConfig.__init__() got an unexpected keyword argument 'corda_config'",
+    ),
+    Trouble(
+        id="peft/two-adapters",
+        shows=("Already found a `peft_config` attribute in the model", "You are trying to modify a model with PEFT for a second time"),
+        cause="the model already carries an adapter and got another one on top, so the trained parameters may not be the ones you look at",
+        fix="pass the PEFT model to the trainer without peft_config, or the plain model with it; continue an adapter with "
+        "PeftModel.from_pretrained(model, path, is_trainable=True)",
+        source="huggingface/peft: tuners_utils.py", severity="warn", certainty="certain", kind="config-error",
+        example="UserWarning: Already found a `peft_config` attribute in the model. This will lead to having multiple adapters in the model.",
+    ),
+    Trouble(
+        id="peft/merge-quantised",
+        shows=("Cannot merge LORA layers when the model is", "Merge lora module to {bits}-bit linear may get different generations"),
+        cause="an adapter is merged into quantised weights, which rounds it away in part or is refused",
+        fix="load the base model in bfloat16, then PeftModel.from_pretrained(...).merge_and_unload(); train with the same base",
+        source="huggingface/peft: merging", severity="warn", certainty="certain", kind="config-error",
+        example="UserWarning: Merge lora module to 4-bit linear may get different generations due to rounding errors.",
+    ),
+    Trouble(
+        id="peft/keys-missing",
+        shows=("Found missing adapter keys while loading the checkpoint", "Detected unexpected/missing keys when loading adapter"),
+        cause="the adapter's file has other names than the model it is loaded into, so a part of the adapter stays at its start (no effect)",
+        fix="load it into the same class of model it was trained on (Unsloth, a vision wrapper and a compiled model prefix names), with the PEFT "
+        "release that saved it",
+        source="huggingface/peft: peft_model.py", severity="warn", certainty="certain", kind="config-error",
+        example="UserWarning: Found missing adapter keys while loading the checkpoint: ['base_model.model.model.layers.0.self_attn.q_proj.lora_A']",
+    ),
+    Trouble(
+        id="bitsandbytes/old-triton",
+        shows=("No module named 'triton.ops'",),
+        cause="this bitsandbytes is too old for the installed triton (triton.ops is gone from 3.0 on)",
+        fix="pip install -U bitsandbytes (0.45 or later)",
+        source="bitsandbytes-foundation/bitsandbytes#1413", certainty="certain", kind="config-error",
+        example="ModuleNotFoundError: No module named 'triton.ops'",
+    ),
+    Trouble(
+        id="bitsandbytes/state-missing",
+        shows=("FP4 quantization state not initialized", "quant_state is None"),
+        cause="a 4-bit layer is used before it was quantised, because it never moved to the GPU, or its state was lost when the model was sharded or "
+        "copied",
+        fix="load with device_map={{'': local_rank}} instead of moving the model yourself; no deepcopy of a quantised model; QLoRA with FSDP needs "
+        "bnb_4bit_quant_storage equal to the dtype, and ZeRO-3 does not shard 4-bit weights",
+        source="huggingface/transformers: bitsandbytes", certainty="likely", kind="config-error",
+        example="UserWarning: FP4 quantization state not initialized. Please call .cuda() or .to(device) on the LinearFP4 layer first.",
+    ),
+    Trouble(
+        id="flash-attn/empty-batch",
+        shows=("RuntimeError: batch size must be positive", "batch size must be positive"),
+        frames=("flash_attn",),
+        cause="flash attention got no sequence: the batch is empty, or every token of it is masked as padding",
+        fix="drop empty prompts and answers before the pass; look at the attention mask of that batch (all zeros), at image-only samples in text "
+        "layers, and at micro-batches smaller than the number of GPUs",
+        source="Dao-AILab/flash-attention: flash_api.cpp", certainty="likely",
+        example='  File "/x/site-packages/flash_attn/flash_attn_interface.py", line 91, in _flash_attn_varlen_forward\n'
+        "RuntimeError: batch size must be positive",
     ),
 )  # fmt: skip

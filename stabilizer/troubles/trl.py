@@ -2,7 +2,24 @@
 
 from __future__ import annotations
 
-from stabilizer.troubles.trouble import Trouble
+from math import prod
+
+from stabilizer.troubles.arithmetic import by_nearness, divisors, listed, nearest_multiples, whole
+from stabilizer.troubles.trouble import Trouble, Values
+
+
+def _groups(values: Values) -> dict[str, object]:
+    """Completions that are no whole number of groups; they are given as one number or as factors."""
+    factors = [whole(values[name]) for name in ("size", "a", "b", "c") if name in values]
+    total, unit = prod(factors), whole(values["unit"])
+    if total % unit == 0:
+        raise ValueError("it divides")
+    fits = by_nearness(unit, divisors(total, 2))
+    return {
+        "total": total, "near": listed(nearest_multiples(total, unit)),
+        "divisors": f"to a divisor of {total}: {listed(fits)}" if fits else "lower",
+    }  # fmt: skip
+
 
 TROUBLES = (
     Trouble(
@@ -44,7 +61,7 @@ TROUBLES = (
     Trouble(
         id="trl/reward-not-string",
         shows=("string indices must be integers", "list indices must be integers or slices, not str"),
-        frames=("reward",),
+        frames=("reward",), innermost=True,
         cause="the reward function expects text where it gets chat messages, or the other way round: the form of completions "
         "follows that of the prompts",
         fix="for chat prompts read completion[0]['content']; for text prompts use the completion itself",
@@ -330,5 +347,218 @@ TROUBLES = (
         source="unslothai/unsloth: updating", certainty="likely", kind="config-error",
         example='  File "/content/unsloth_compiled_cache/UnslothGRPOTrainer.py", line 1024, in f\n'
         "AttributeError: 'Qwen2ForCausalLM' object has no attribute '_unwrapped_old_generate'",
+    ),
+    Trouble(
+        id="trl/generation-batch-groups",
+        shows=("generation_batch_size ({size}) must be divisible by num_generations ({unit})",
+               "The global train batch size ({a} x {b}) must be evenly divisible by the number of generations per prompt ({unit})",
+               "The effective train batch size ({a} x {b} x {c}) must be evenly divisible by the number of generations per prompt ({unit})"),
+        cause="{total} completions a step are no whole number of groups of {unit} (num_generations)",
+        fix="make per_device_train_batch_size x processes x gradient_accumulation_steps (or generation_batch_size) {near}, or num_generations {divisors}",
+        source="huggingface/trl: trainer/grpo_config.py", certainty="certain", kind="config-error", work=_groups,
+        example="ValueError: generation_batch_size (12) must be divisible by num_generations (8).",
+    ),
+    Trouble(
+        id="trl/generation-batch-processes",
+        shows=("generation_batch_size ({size}) must be divisible by the global batch size ({unit})",),
+        cause="generation_batch_size = {total} is no multiple of per_device_train_batch_size x processes = {unit}",
+        fix="set generation_batch_size to {near}, or leave it out and set steps_per_generation",
+        source="huggingface/trl: trainer/grpo_config.py", certainty="certain", kind="config-error", work=_groups,
+        example="ValueError: generation_batch_size (12) must be divisible by the global batch size (8).",
+    ),
+    Trouble(
+        id="trl/one-generation",
+        shows=("requires at least 2 generations per prompt to calculate the advantages. You provided {n}", "requires n_samples_per_prompt > 1",
+               "n_samples_per_prompt must be greater than 1 when using", "RLOO needs rollout.n > 1"),
+        cause="advantages compare the answers of one prompt with each other, and there is only one answer a prompt",
+        fix="at least 2 and better 8 or 16 answers a prompt: num_generations in TRL, rollout.n in veRL and EasyR1, n_samples_per_prompt in OpenRLHF and slime",
+        source="huggingface/trl: trainer/grpo_config.py", certainty="certain", kind="config-error",
+        example="ValueError: GRPO requires at least 2 generations per prompt to calculate the advantages. You provided 1, which is less than the minimum "
+        "required.",
+    ),
+    Trouble(
+        id="trl/colocate-tensor-parallel",
+        shows=("vllm_tensor_parallel_size ({size}) must divide world size ({world}) evenly",),
+        cause="the {world} training processes cannot be dealt out to engines of {size} GPUs",
+        fix="set vllm_tensor_parallel_size to {divisors} (a divisor of the {world} processes), or start another number of processes",
+        source="huggingface/trl: generation/vllm_generation.py", certainty="certain", kind="config-error",
+        work=lambda values: {"divisors": listed(divisors(whole(values["world"])))},
+        example="ValueError: vllm_tensor_parallel_size (4) must divide world size (6) evenly.",
+    ),
+    Trouble(
+        id="trl/server-on-training-gpu",
+        shows=("for multiple distinct roles/ranks within the same communicator", "Attempting to use the same CUDA device"),
+        cause="the vLLM server runs on a GPU that the trainer uses too; weights cannot be sent from a device to itself",
+        fix="keep them apart: CUDA_VISIBLE_DEVICES=0 trl vllm-serve --model M, CUDA_VISIBLE_DEVICES=1,2,3 accelerate launch --num_processes 3 SCRIPT; or "
+        "vllm_mode='colocate' and no server",
+        source="huggingface/trl: generation/vllm_client.py", certainty="certain", kind="config-error",
+        example="RuntimeError: Attempting to use the same CUDA device (UUID: GPU-1) for multiple distinct roles/ranks within the same communicator.",
+    ),
+    Trouble(
+        id="trl/iterable-dispatch",
+        shows=("Iterable datasets require `dispatch_batches=False`",),
+        cause="a streamed data set is dealt out by rank 0, which breaks the groups of a prompt",
+        fix="accelerator_config={{'dispatch_batches': False}} in the config, or load the data set without streaming=True",
+        source="huggingface/trl: trainer/grpo_trainer.py", certainty="certain", kind="config-error",
+        example="ValueError: Iterable datasets require `dispatch_batches=False`, but it is set to `True` in `accelerator_config`.",
+    ),
+    Trouble(
+        id="trl/model-kwargs-twice",
+        shows=("You passed `model_init_kwargs` to the ", "You passed model_init_kwargs to the", "You passed model_kwargs to the"),
+        cause="model_init_kwargs is for a model given by name, and the trainer got a loaded one",
+        fix="give the model's name, or put these settings (torch_dtype, attn_implementation) into from_pretrained and leave model_init_kwargs out",
+        source="huggingface/trl: trainers", certainty="certain", kind="config-error",
+        example="ValueError: You passed `model_init_kwargs` to the `GRPOConfig`, but your model is already instantiated.",
+    ),
+    Trouble(
+        id="trl/peft-twice",
+        shows=("You passed a `PeftModel` instance together with a `peft_config`",),
+        cause="the model already carries an adapter, and peft_config would add a second one",
+        fix="leave peft_config out to go on with this adapter (is_trainable=True), or merge it first: model = model.merge_and_unload()",
+        source="huggingface/trl: trainers", certainty="certain", kind="config-error",
+        example="ValueError: You passed a `PeftModel` instance together with a `peft_config` to the trainer.",
+    ),
+    Trouble(
+        id="trl/response-schema",
+        shows=("Unrecognized chat template, failed to add response schema",),
+        cause="training with tools needs to parse the model's tool calls, and TRL knows no parser for this chat template",
+        fix="use the chat template of a family that TRL knows (Qwen3 and others, see its documentation of tools), or set tokenizer.response_schema yourself",
+        source="huggingface/trl: chat_template_utils.py", certainty="certain", kind="config-error",
+        example="ValueError: Unrecognized chat template, failed to add response schema. Please manually set the response schema on the tokenizer or "
+        "processor.",
+    ),
+    Trouble(
+        id="trl/response-key",
+        shows=("Could not find response key", "Could not find instruction key"),
+        cause="the collator looks for the response template among the tokens and does not find it: tokens differ with what stands before them, or the text "
+        "was cut before the answer. Such examples give no loss",
+        fix="take the template as the chat template writes it (<|im_start|>assistant\\n), give its token ids from the middle of a tokenised example, raise "
+        "max_length, or use completion_only_loss / assistant_only_loss",
+        source="huggingface/trl: DataCollatorForCompletionOnlyLM", severity="warn", certainty="likely", kind="config-error",
+        example="UserWarning: Could not find response key `[22478, 77091]` in the following instance: This instance will be ignored in loss calculation.",
+    ),
+    Trouble(
+        id="trl/assistant-mask",
+        shows=("chat template does not contain `{% generation %}` keyword", "at least one example has no assistant tokens",
+               "The chat template is not training-compatible"),
+        cause="the loss on assistant tokens alone needs marks of the answers (generation blocks) in the chat template, which this template lacks, so no token is trained",
+        fix="use a template with {{% generation %}} ... {{% endgeneration %}} around the answer, assistant_only_loss=False, or prompt and completion columns "
+        "with completion_only_loss=True",
+        source="huggingface/trl: SFT", certainty="certain", kind="config-error",
+        example="return_assistant_tokens_mask==True but chat template does not contain `{% generation %}` keyword.",
+    ),
+    Trouble(
+        id="trl/prompt-prefix",
+        shows=("Mismatch between tokenized prompt and the start of tokenized prompt+completion",),
+        cause="the tokens of the prompt alone are not the beginning of the tokens of prompt and answer: the last prompt token joins with the answer, or the "
+        "chat template adds something (an empty think block) only to one of both",
+        fix="end the prompt where the template opens the answer (add_generation_prompt), keep a newline or special token at the seam, or give a "
+        "conversational data set and let the trainer apply the template",
+        source="huggingface/trl: sft_trainer.py", severity="warn", certainty="certain", kind="config-error",
+        example="Mismatch between tokenized prompt and the start of tokenized prompt+completion. This may be due to unexpected tokenizer behavior.",
+    ),
+    Trouble(
+        id="trl/padding-free-attention",
+        shows=("Padding-free training is enabled, but the attention implementation is not set to", "packing, but the attention implementation is not set to"),
+        cause="texts are packed into one row, and this attention lets them see each other",
+        fix="attn_implementation='flash_attention_2' when the model is loaded, or packing=False and padding_free=False",
+        source="huggingface/trl: sft_trainer.py", severity="warn", certainty="certain", kind="config-error",
+        example="Padding-free training is enabled, but the attention implementation is not set to 'flash_attention_2'.",
+    ),
+    Trouble(
+        id="trl/ppo-batch-size",
+        shows=("Batch size ({want}) does not match number of examples - but got {got} for: {name:w}",),
+        cause="PPOTrainer.step got {got} {name} and was configured for {want}: the last batch of the data is smaller, or several answers a query are passed",
+        fix="drop_last=True for the data loader, and PPOConfig(batch_size=...) equal to the number of queries of each step",
+        source="huggingface/trl: ppo_trainer.py before 0.12", certainty="certain", kind="config-error",
+        example="ValueError: Batch size (16) does not match number of examples - but got 4 for: queries",
+    ),
+    Trouble(
+        id="trl/ppo-batch-divides",
+        shows=("`batch_size` must be a multiple of `mini_batch_size * gradient_accumulation_steps`", "`batch_size` must be a multiple of `num_mini_batches`, "
+               "inexact division: {size} / {unit}", "inexact division: {size} / {unit} ="),
+        cause="the batch cannot be divided into equal mini-batches",
+        fix="make batch_size a multiple of mini_batch_size x gradient_accumulation_steps (of num_mini_batches from TRL 0.11 on), as 64 = 8 x 8",
+        source="huggingface/trl: ppo_config.py", certainty="certain", kind="config-error",
+        example="ValueError: `batch_size` must be a multiple of `mini_batch_size * gradient_accumulation_steps`",
+    ),
+    Trouble(
+        id="trl/liger-unsupported",
+        shows=("Liger Kernels don't currently support", "Liger loss does not support", "`use_liger_kernel=True` is incompatible with", "not supported with "
+               "Liger kernel", "Liger kernel does not support"),
+        cause="the fused Liger loss leaves out what another setting asks for",
+        fix="use_liger_kernel=False (use_liger_loss=False), or leave out that setting: an entropy quantile or bonus, an adapter on lm_head, sequence masking",
+        source="huggingface/trl: grpo_trainer.py", certainty="certain", kind="config-error",
+        example="NotImplementedError: Liger Kernels don't currently support masking token positions based on entropy.",
+    ),
+    Trouble(
+        id="trl/reward-labels",
+        shows=("reward models require `num_labels=1`", "The model has `num_labels={n}`, but reward models"),
+        cause="a reward model gives one number for a text, and this one was loaded with several labels",
+        fix="AutoModelForSequenceClassification.from_pretrained(name, num_labels=1)",
+        source="huggingface/trl: reward_trainer.py", certainty="certain", kind="config-error",
+        example="ValueError: The model has `num_labels=2`, but reward models require `num_labels=1` to output a single scalar reward per sequence.",
+    ),
+    Trouble(
+        id="trl/end-token-unknown",
+        shows=("The specified `eos_token` ('{token:t}') is not found in the vocabulary", "The specified `pad_token` ('{token:t}') is not found in the "
+               "vocabulary"),
+        cause="the end or padding token {token} is no token of this tokenizer",
+        fix="use the model's own (tokenizer.eos_token; Qwen chat models end turns with <|im_end|>), or add it and resize the embeddings",
+        source="huggingface/trl: sft_trainer.py", certainty="certain", kind="config-error",
+        example="ValueError: The specified `eos_token` ('<EOS_TOKEN>') is not found in the vocabulary of the given `processing_class` "
+        "(Qwen2TokenizerFast).",
+    ),
+    Trouble(
+        id="unsloth/untrained-tokens",
+        shows=("Unsloth: Untrained tokens",),
+        cause="the chat format uses special tokens whose embeddings were never trained in this base model, and neither embed_tokens nor lm_head is trained: "
+        "the loss becomes NaN",
+        fix="start from the instruct model, or train them: target_modules=[..., 'embed_tokens', 'lm_head']; or use a template of plain text",
+        source="unslothai/unsloth: tokenizer_utils.py", certainty="certain", kind="config-error",
+        example="ValueError: Unsloth: Untrained tokens of [[128009]] found, but embed_tokens & lm_head not trainable, causing NaNs.",
+    ),
+    Trouble(
+        id="unsloth/precision",
+        shows=("Unsloth: Model is in bfloat16 precision but you want to use float16 precision", "Unsloth: Model is in float16 precision but you want to use "
+               "bfloat16 precision"),
+        cause="the model was loaded in another half precision than the trainer's arguments ask for",
+        fix="bf16=True, fp16=False for a bfloat16 model (is_bfloat16_supported()), fp16=True, bf16=False for a float16 one, as on a T4",
+        source="unslothai/unsloth: models/_utils.py", certainty="certain", kind="config-error",
+        example="TypeError: Unsloth: Model is in bfloat16 precision but you want to use float16 precision. Set fp16 to `False` and bf16 to `True`",
+    ),
+    Trouble(
+        id="unsloth/no-gpu",
+        shows=("Unsloth cannot find any torch accelerator", "Unsloth: No NVIDIA GPU found", "Unsloth currently only works on NVIDIA GPUs"),
+        cause="Unsloth needs a GPU and torch sees none",
+        fix="choose a GPU runtime (Colab: T4), and check torch.cuda.is_available(): a CPU build of torch or a driver that is too old says False",
+        source="unslothai/unsloth: __init__.py", certainty="certain", kind="config-error",
+        example="NotImplementedError: Unsloth cannot find any torch accelerator? You need a GPU.",
+    ),
+    Trouble(
+        id="unsloth/vllm-missing",
+        shows=("Unsloth: Please install vLLM before enabling `fast_inference`", "Unsloth: vLLM is not installed"),
+        cause="fast_inference=True generates with vLLM, which is not installed or cannot be imported",
+        fix="pip install vllm (in Colab before unsloth is imported, then restart), or fast_inference=False",
+        source="unslothai/unsloth: models/llama.py", certainty="certain", kind="config-error",
+        example="ImportError: Unsloth: Please install vLLM before enabling `fast_inference`!",
+    ),
+    Trouble(
+        id="unsloth/both-configs-failed",
+        shows=("Unsloth: Failed to load model. Both AutoConfig and PeftConfig loading failed", "Unsloth: No config file found - are you sure the `model_name` "
+               "is correct"),
+        cause="the name or folder is neither a model nor an adapter that this transformers can read: misspelled, gated, or newer than transformers",
+        fix="check the name and your token (HF_TOKEN), and pip install -U transformers unsloth unsloth_zoo for a new model",
+        source="unslothai/unsloth: models/loader.py", certainty="likely", kind="config-error",
+        example="RuntimeError: Unsloth: Failed to load model. Both AutoConfig and PeftConfig loading failed.",
+    ),
+    Trouble(
+        id="unsloth/batch-changed",
+        shows=("Unsloth: We now expect `per_device_train_batch_size`",),
+        cause="Unsloth raised the batch size to num_generations, so that a group of answers fits: memory and steps an epoch change with it",
+        fix="set per_device_train_batch_size to a multiple of num_generations yourself; for less memory lower num_generations",
+        source="unslothai/unsloth: models/rl.py", severity="info", certainty="certain",
+        example="Unsloth: We now expect `per_device_train_batch_size` to be a multiple of `num_generations`. We will change the batch size of 1 to the "
+        "`num_generations` of 8",
     ),
 )  # fmt: skip

@@ -18,6 +18,10 @@ _FORMS = {None: r"[\d,]{1,24}(?:\.\d{1,12})?", "w": r"[^\s'\"`,;()\[\]]{1,200}",
 _SKIPPED = r".{0,300}?"
 """The text that `...` matches in a template."""
 _INSTALLED = re.compile(r"(?:site|dist)-packages[/\\](\w{1,60})")
+INNERMOST = 2
+"""Frames that count as the place of an exception: a library function and its caller."""
+FOLDERS = 3
+"""Folders above a file outside installed packages that may tell what it is."""
 WORD = re.compile(r"[A-Za-z_]{3,}")
 """What a line is looked up by."""
 CERTAINTY = {"certain": 0.95, "likely": 0.8, "possible": 0.5}
@@ -49,6 +53,8 @@ class Trouble:
     """Critical ends the training; the others are said of a run that goes on."""
     frames: tuple[str, ...] = ()
     """Files or functions, of which one must be among the last frames of the traceback."""
+    innermost: bool = False
+    """Whether only the last `INNERMOST` frames count: where the exception was raised, not what called it."""
     work: Callable[[Values], Mapping[str, object]] | None = None
     """Computes further fields. It may raise ValueError: then the message is not this trouble."""
 
@@ -64,7 +70,7 @@ class Trouble:
 
     def found_in(self, line: str, frames: tuple[str, ...] = ()) -> dict[str, str] | None:
         """What the line says, if this trouble shows in it."""
-        if self.frames and not any(part in frame for part in self.frames for frame in frames):
+        if self.frames and not self._among(frames):
             return None
         for pattern in self.patterns:
             if match := pattern.search(line):
@@ -78,6 +84,11 @@ class Trouble:
                 return values
         return None
 
+    def _among(self, frames: tuple[str, ...]) -> bool:
+        """Whether one of the frames is of the files or functions that the trouble names."""
+        asked = map(_of_package, frames[-INNERMOST:] if self.innermost else frames)
+        return any(part in frame for frame in asked for part in self.frames)
+
     def explained(self, values: Values) -> tuple[str, str]:
         """Cause and fix with the numbers of the log."""
         worked = {**values, **(self.work(values) if self.work else {})}
@@ -87,6 +98,15 @@ class Trouble:
         """The trouble as the meaning of a failure."""
         cause, fix = self.explained(values)
         return Meaning(re.compile(""), self.kind, cause, fix)
+
+
+def _of_package(frame: str) -> str:
+    """A frame without the folders that every program of the machine shares, as an environment's: `envs/rl/lib/...`."""
+    path, _, function = frame.partition(" ")
+    parts = re.split(r"[/\\]", path)
+    installed = [place for place, part in enumerate(parts) if part in ("site-packages", "dist-packages")]
+    kept = parts[installed[-1] :] if installed else parts[-FOLDERS - 1 :]
+    return f"{'/'.join(kept)} {function}"
 
 
 def _packages(frames: tuple[str, ...]) -> dict[str, str]:

@@ -26,6 +26,12 @@ def _over_mini(values: Values) -> dict[str, object]:
     return {"near": listed([n for n in by_nearness(mini, divisors(batch)) if n <= batch][:4])}
 
 
+def _none_kept(values: Values) -> dict[str, object]:
+    if whole(values.get("kept", "0")):
+        raise ValueError("rows are left")
+    return {}
+
+
 TROUBLES = (
     Trouble(
         id="verl/unequal-chunks",
@@ -263,5 +269,160 @@ TROUBLES = (
         "use_remove_padding=False and attn_implementation=sdpa",
         source="verl-project/verl: installation", certainty="likely", kind="config-error",
         example="ModuleNotFoundError: No module named 'flash_attn.bert_padding'",
+    ),
+    Trouble(
+        id="hydra/wrong-type",
+        shows=("Value '{value:t}' of type '{have:w}' could not be converted to {want:w}", "Value '{value:t}' could not be converted to {want:w}"),
+        cause="a setting wants {want} and got '{value}'",
+        fix="give a value of that type (1e-6 as 0.000001 where a whole number is not meant, True or False without quotes, null for none); the line "
+        "full_key below names the setting",
+        source="omry/omegaconf: errors", certainty="certain", kind="config-error",
+        example="omegaconf.errors.ValidationError: Value '1e3' of type 'str' could not be converted to Integer",
+    ),
+    Trouble(
+        id="hydra/config-not-found",
+        shows=("Primary config directory not found", "Cannot find primary config '{name:w}'", "Primary config module '{name:w}' not found"),
+        cause="Hydra does not find the configuration file it starts from, seen from the program's folder",
+        fix="give --config-path as an absolute folder (or relative to the script) and --config-name without .yaml; start from the folder the example "
+        "script expects",
+        source="facebookresearch/hydra: config search path", certainty="certain", kind="config-error",
+        example="Cannot find primary config 'grpo_trainer'. Check that it's in your config search path.",
+    ),
+    Trouble(
+        id="hydra/group",
+        shows=("You must specify '{group:w}', e.g, {other:w}=<OPTION>", "Multiple values for {group:w}. To override a value use 'override"),
+        cause="the configuration group {group} needs one choice, and has none or several",
+        fix="write {group}=OPTION on the command line, or 'override {group}: OPTION' in the defaults list",
+        source="facebookresearch/hydra: defaults list", certainty="certain", kind="config-error",
+        example="You must specify 'model', e.g, model=<OPTION>",
+    ),
+    Trouble(
+        id="hydra/grammar",
+        shows=("no viable alternative at input '{text:t}'", "extraneous input '{text:t}' expecting", "token recognition error at: '{text:t}'"),
+        cause="Hydra cannot parse an override near '{text}': a character that has a meaning there, or a space, stands unquoted",
+        fix="quote the whole override for the shell and the value for Hydra: '+data.prompt=\"a, b = c\"'; no spaces around =, and a backslash at the end "
+        "of a line must be its last character",
+        source="facebookresearch/hydra: override grammar", certainty="certain", kind="config-error",
+        example="no viable alternative at input '[a'",
+    ),
+    Trouble(
+        id="verl/rollout-log-probs",
+        shows=("KeyError: 'rollout_log_probs'", "requires rollout_log_probs in batch", "rollout_log_probs must be provided for TIS"),
+        cause="a correction between engine and trainer is switched on, and the engine does not return its log-probabilities",
+        fix="actor_rollout_ref.rollout.calculate_log_probs=True in veRL (log-probabilities of the rollout in slime), or switch the correction off "
+        "(algorithm.rollout_correction, tis_imp_ratio_cap)",
+        source="verl-project/verl: trainer/ppo/rollout_corr_helper.py", certainty="certain", kind="config-error",
+        example="KeyError: 'rollout_log_probs'",
+    ),
+    Trouble(
+        id="verl/raw-prompt",
+        shows=("KeyError: 'raw_prompt'", "KeyError: 'raw_prompt_ids'"),
+        cause="the rollout works on chat messages and the data loader passes only tokens",
+        fix="data.return_raw_chat=True (needed by asynchronous and multi-turn rollouts)",
+        source="verl-project/verl: multi-turn rollout", certainty="likely", kind="config-error",
+        example="KeyError: 'raw_prompt'",
+    ),
+    Trouble(
+        id="verl/empty-data",
+        shows=("Train dataloader is empty!", "Validation dataloader is empty!", "filter dataset len: {kept}$"),
+        cause="no batch is left: the filter on prompt length dropped the rows, or there are fewer rows than one batch (the last, smaller one is dropped)",
+        fix="raise data.max_prompt_length (compare 'dataset len' before and after the filter), lower data.train_batch_size to at most the number of rows, "
+        "and check that data.prompt_key is the column of the prompts",
+        source="verl-project/verl: trainer/ppo/ray_trainer.py", certainty="certain", kind="config-error", work=_none_kept,
+        example="AssertionError: Train dataloader is empty!",
+    ),
+    Trouble(
+        id="verl/batch-sizes-differ",
+        shows=("Two tensor dict must have identical batch size. Got {a:t} and {b:t}$",),
+        cause="the answers and the prompts they belong to differ in number ({a} and {b}): the engine returned another number of answers a prompt than "
+        "rollout.n",
+        fix="set the same n everywhere (actor_rollout_ref.rollout.n; val_kwargs.n with do_sample=True), let rewards and filters keep every row, and use the "
+        "vLLM or SGLang release of veRL's requirements",
+        source="verl-project/verl: protocol.py", certainty="likely", kind="config-error",
+        example="AssertionError: Two tensor dict must have identical batch size. Got torch.Size([1024]) and torch.Size([5120])",
+    ),
+    Trouble(
+        id="verl/same-key-twice",
+        shows=("in tensor_dict1 and tensor_dict2 are not the same object", "in dict1 and dict2 are not the same object"),
+        cause="two batches are joined that both hold the same key with other contents: a reward or rollout of your own writes a key that is already there",
+        fix="return new keys only (pop the old one before union), and do not copy the prompt's tensors into the output",
+        source="verl-project/verl: protocol.py", certainty="likely",
+        example="AssertionError: input_ids in tensor_dict1 and tensor_dict2 are not the same object",
+    ),
+    Trouble(
+        id="verl/generated-too-many",
+        shows=("num_gen_batches={n} >= max_num_gen_batches={most}", "Generated too many. Please check if your data are too difficult",
+               "num_try_make_batch={n} >= max_try_make_batch={most}", "No sample is kept after filtering"),
+        cause="dynamic sampling drops every group whose answers earn the same, and too few groups are left after the allowed tries: the prompts are too "
+        "hard or too easy for this model, or the reward is constant (a parser that never matches)",
+        fix="look at rewards of a few answers first (all 0: answer format, truncation, data_source; all 1: harder prompts); then raise "
+        "algorithm.filter_groups.max_num_gen_batches (0 is no limit) or gen_batch_size, or more answers a prompt",
+        source="verl-project/verl: recipe/dapo", certainty="certain", kind="config-error",
+        example="ValueError: num_gen_batches=10 >= max_num_gen_batches=10. Generated too many. Please check if your data are too difficult.",
+    ),
+    Trouble(
+        id="verl/overlong-buffer",
+        shows=("max_resp_len must be larger than overlong_buffer.len", "max_new_tokens ({most}) must be >= overlong_buffer_len ({buffer})",
+               "overlong_buffer.len must be positive"),
+        cause="the penalty for long answers begins overlong_buffer.len tokens before the limit, which is more than the whole answer may have",
+        fix="overlong_buffer.len must be below max_response_length (DAPO: 4,096 of 20,480)",
+        source="verl-project/verl: reward manager dapo", certainty="certain", kind="config-error",
+        example="AssertionError: max_resp_len must be larger than overlong_buffer.len",
+    ),
+    Trouble(
+        id="verl/sequences-below-workers",
+        shows=("number of items:[{items}] < k_partitions:[{parts}]",),
+        cause="{items} sequences cannot be dealt out to {parts} workers: a micro-batch or the last batch is smaller than the GPUs",
+        fix="a batch of at least {parts} (train_batch_size x rollout.n, val_batch_size), use_dynamic_bsz=False, or fewer data-parallel GPUs",
+        source="verl-project/verl: utils/seqlen_balancing.py", certainty="certain", kind="config-error",
+        example="AssertionError: number of items:[6] < k_partitions:[8]",
+    ),
+    Trouble(
+        id="verl/reward-file",
+        shows=("Reward function file '{path:w}' not found", "Reward function file {path:w} not found", "Reward function '{name:w}' not found in",
+               "does not have function {name:w}."),
+        cause="the reward function that is configured is not there, as Ray's workers see it",
+        fix="an absolute path in custom_reward_function.path (worker.reward.reward_function in EasyR1, FILE:NAME) on every node, and the function's exact name",
+        source="verl-project/verl: trainer/ppo/reward.py", certainty="certain", kind="config-error",
+        example="FileNotFoundError: Reward function file 'my_reward.py' not found.",
+    ),
+    Trouble(
+        id="easyr1/batches",
+        shows=("Rollout batch size must be divisible by actor global batch size", "Rollout batch size must be divisible by critic global batch size",
+               "Rollout batch size * rollout.n must be divisible by actor micro batch size for experience",
+               "global batch size * ulysses size must be larger than num gpus", "global batch size per device must be divisible by the micro batch size"),
+        cause="EasyR1's batch sizes do not divide one another",
+        fix="data.rollout_batch_size = k x worker.actor.global_batch_size; global_batch_size x rollout.n over the GPUs must be a multiple of "
+        "micro_batch_size_per_device_for_update, and rollout_batch_size x rollout.n of micro_batch_size_per_device_for_experience",
+        source="hiyouga/EasyR1: trainer/ray_trainer.py", certainty="certain", kind="config-error",
+        example="ValueError: Rollout batch size must be divisible by actor global batch size.",
+    ),
+    Trouble(
+        id="easyr1/offload-accumulation",
+        shows=("cannot use FSDP's CPU offload when gradient accumulation is enabled",),
+        cause="FSDP's own CPU offload does not keep gradients between micro-batches",
+        fix="worker.actor.fsdp.enable_cpu_offload=false with worker.actor.offload.offload_params=true and offload_optimizer=true, or a micro-batch as large as "
+        "the batch of a device",
+        source="hiyouga/EasyR1: workers/fsdp_workers.py", certainty="certain", kind="config-error",
+        example="ValueError: actor cannot use FSDP's CPU offload when gradient accumulation is enabled.",
+    ),
+    Trouble(
+        id="verl/batched-tokens",
+        shows=("max_num_batched_tokens should be greater than prompt_length + response_length", "Enable chunked prefill, max_num_batched_tokens is smaller than "
+               "max_model_len"),
+        cause="without chunked prefill one whole sequence must fit in a batch of the engine",
+        fix="actor_rollout_ref.rollout.max_num_batched_tokens at least max_prompt_length + max_response_length, or enable_chunked_prefill=True",
+        source="verl-project/verl: workers/rollout", certainty="certain", kind="config-error",
+        example="ValueError: max_num_batched_tokens should be greater than prompt_length + response_length",
+    ),
+    Trouble(
+        id="verl/vision-prompt-long",
+        shows=("Multimodal prompt produced {have} tokens, exceeding rollout.prompt_length={limit}", "VLM prompt length ({have}) exceeds max_initial_length "
+               "({limit})", "VLM prompt length ({have}) exceeds max_prompt_length ({limit})"),
+        cause="text and images of a prompt take {have} tokens, above the limit of {limit}; cutting would separate image tokens from their images",
+        fix="raise the prompt limit to at least {have}, lower the images' max_pixels (28 x 28 pixels are one token in Qwen2-VL), or drop such rows "
+        "(filter_overlong_prompts)",
+        source="verl-project/verl: agent_loop.py", certainty="certain", kind="config-error",
+        example="ValueError: Multimodal prompt produced 5120 tokens, exceeding rollout.prompt_length=2048.",
     ),
 )  # fmt: skip

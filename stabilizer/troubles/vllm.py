@@ -318,4 +318,295 @@ TROUBLES = (
         source="vllm-project/vllm: troubleshooting", severity="warn", certainty="possible", kind="infrastructure",
         example="INFO shm_broadcast.py:466] No available shared memory broadcast block found in 60 second.",
     ),
+    Trouble(
+        id="vllm/sampler-warm-up",
+        shows=("CUDA out of memory occurred when warming up sampler with {n} dummy requests",),
+        cause="the engine had room for weights and cache, and not for the logits of {n} requests sampled at once",
+        fix="lower max_num_seqs below {n} (vllm_max_num_seqs, rollout.max_num_seqs), or gpu_memory_utilization by 0.05 to 0.1; and "
+        "look at nvidia-smi for memory that the trainer or another process holds on this GPU",
+        source="vllm-project/vllm: v1/worker/gpu_model_runner.py", certainty="certain", kind="out-of-memory",
+        example="RuntimeError: CUDA out of memory occurred when warming up sampler with 1024 dummy requests. Please try lowering "
+        "`max_num_seqs` or `gpu_memory_utilization` when initializing the engine.",
+    ),
+    Trouble(
+        id="vllm/wake-up-memory",
+        shows=("CUDA Error: out of memory at {where:w}cumem_allocator.cpp", "cumem_allocator.cpp:{line}"),
+        cause="the sleeping engine wakes up and finds its memory taken: weights, optimizer or activations of the trainer still lie on "
+        "the GPU",
+        fix="lower gpu_memory_utilization (vllm_gpu_memory_utilization 0.3 to 0.5 when trainer and engine share GPUs), offload "
+        "parameters and optimizer while generating (fsdp_config.param_offload, optimizer_offload in veRL), smaller micro-batches, or "
+        "torch.cuda.empty_cache() before the engine wakes",
+        source="vllm-project/vllm: csrc/cumem_allocator.cpp", certainty="likely", kind="out-of-memory",
+        example="CUDA Error: out of memory at /workspace/csrc/cumem_allocator.cpp:62",
+    ),
+    Trouble(
+        id="vllm/weights-out-of-memory",
+        shows=("CUDA out of memory. Tried to allocate {want} {unit:w}",),
+        frames=("vllm/model_executor/model_loader", "gpu_model_runner.py load_model", "create_weights", "model_runner.py load_model"),
+        cause="the engine does not even fit its weights: they are larger than the GPU's free memory, or the trainer or another "
+        "process is already on this GPU",
+        fix="tensor_parallel_size over more GPUs, a quantised or smaller model, or free the GPU first: start the engine before the "
+        "trainer loads, give server and trainer different CUDA_VISIBLE_DEVICES, end left-over processes (nvidia-smi)",
+        source="vllm-project/vllm: conserving memory", kind="out-of-memory",
+        example='  File "/x/site-packages/vllm/v1/worker/gpu_model_runner.py", line 1332, in load_model\n'
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 260.00 MiB. GPU 0 has a total capacity of 23.57 GiB",
+    ),
+    Trouble(
+        id="vllm/profile-out-of-memory",
+        shows=("CUDA out of memory. Tried to allocate {want} {unit:w}",),
+        frames=("profile_run", "determine_available_memory", "determine_num_available_blocks", "_dummy_run", "allocate_kv_cache",
+                "initialize_kv_cache", "_allocate_kv_cache_tensors", "capture_model"),
+        cause="the engine runs out of memory while it measures itself or sets up its cache: one full batch of prompt tokens, images, "
+        "the cache or the CUDA graphs do not fit beside what is on the GPU",
+        fix="lower gpu_memory_utilization if the trainer shares the GPU (raise it if not), max_model_len, max_num_batched_tokens and "
+        "max_num_seqs; limit_mm_per_prompt for vision models; enforce_eager=True saves the graphs",
+        source="vllm-project/vllm: conserving memory", kind="out-of-memory",
+        example='  File "/x/site-packages/vllm/v1/worker/gpu_worker.py", line 185, in determine_available_memory\n'
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.20 GiB. GPU 0 has a total capacity of 23.57 GiB",
+    ),
+    Trouble(
+        id="vllm/token-out-of-vocabulary",
+        shows=("Token id {token} is out of vocabulary", "Token id {token} is out of the vocabulary"),
+        cause="a prompt holds token {token}, which the engine's tokenizer does not have: the model's output layer is padded beyond the "
+        "tokenizer and sampled such an id, or prompts were made with another tokenizer",
+        fix="use one tokenizer for trainer and engine; mask ids from len(tokenizer) on in sampling (logits processor or "
+        "allowed_token_ids), or drop such answers before they become a prompt again (several turns)",
+        source="vllm-project/vllm: v1/engine/processor.py", certainty="likely", kind="config-error",
+        example="ValueError: Token id 151936 is out of vocabulary",
+    ),
+    Trouble(
+        id="vllm/prompt-empty",
+        shows=("The decoder prompt cannot be empty", "The decoder prompt...must not be empty", "Prompt cannot be empty",
+               "Either prompt or prompt_token_ids must be provided"),
+        cause="a prompt has no token: an empty text in the data, or a template or a cut that leaves nothing",
+        fix="drop rows with an empty prompt (dataset.filter(lambda row: row['prompt'])), print the rendered template of the first "
+        "row, and look at truncation from the left or a prompt limit of 0",
+        source="vllm-project/vllm: v1/engine/processor.py", certainty="certain", kind="config-error",
+        example="ValueError: The decoder prompt cannot be empty",
+    ),
+    Trouble(
+        id="vllm/extension-of-another-torch",
+        shows=("vllm/_C.abi3.so: undefined symbol", "No module named 'vllm._C'", "vllm/_C{name:w}.so: undefined symbol",
+               "Failed to import from vllm._C"),
+        cause="vLLM's compiled part does not fit the installed torch (another release or CUDA), or Python imports vLLM's source folder "
+        "instead of the installed package",
+        fix="install vLLM first and leave the torch it brings: pip uninstall -y vllm torch torchvision torchaudio && pip install vllm; "
+        "do not upgrade torch afterwards; run from outside a folder that is called vllm",
+        source="vllm-project/vllm: installation", certainty="certain", kind="config-error",
+        example="ImportError: /x/site-packages/vllm/_C.abi3.so: undefined symbol: _ZN3c105ErrorC2ENS_14SourceLocationE",
+    ),
+    Trouble(
+        id="vllm/no-platform",
+        shows=("Failed to infer device type", "Device string must not be empty", "No platform detected, vLLM is running on "
+               "UnspecifiedPlatform"),
+        cause="vLLM sees no GPU: no driver in the container, a CPU build of torch or vLLM, or CUDA_VISIBLE_DEVICES that hides all",
+        fix="python -c 'import torch; print(torch.cuda.is_available(), torch.version.cuda)' must say True: start the container with "
+        "--gpus all, install the CUDA build of torch, and in Ray ask for num_gpus=1 in the actor that makes the engine",
+        source="vllm-project/vllm: platforms/__init__.py", certainty="likely", kind="config-error",
+        example="RuntimeError: Failed to infer device type, please set the environment variable `VLLM_LOGGING_LEVEL=DEBUG`",
+    ),
+    Trouble(
+        id="vllm/inspect-failed",
+        shows=("Model architectures ['{name:w}'] failed to be inspected",),
+        cause="vLLM knows {name} and could not import its code: the real error (a missing or unfitting package, mostly transformers) "
+        "is in the lines above",
+        fix="read the traceback above this line; most often: pip install -U transformers (within vLLM's range), or install the "
+        "package of the model (qwen-vl-utils, timm, mamba-ssm)",
+        source="vllm-project/vllm: model_executor/models/registry.py", certainty="likely", kind="config-error",
+        example="ValueError: Model architectures ['Qwen2_5_VLForConditionalGeneration'] failed to be inspected. Please check the logs "
+        "for more details.",
+    ),
+    Trouble(
+        id="vllm/transformers-too-new",
+        shows=("has no attribute all_special_tokens_extended", "has no attribute 'all_special_tokens_extended'",
+               "'{kind:w}' is already used by a Transformers config, pick another name"),
+        cause="the installed transformers is newer than this vLLM knows",
+        fix="install the transformers of vLLM's requirements (all_special_tokens_extended: pip install 'transformers<5'; "
+        "aimv2: 'transformers<4.54'), or upgrade vLLM",
+        source="vllm-project/vllm#17720", certainty="certain", kind="config-error",
+        example="AttributeError: Qwen2Tokenizer has no attribute all_special_tokens_extended. Did you mean: 'num_special_tokens_to_add'?",
+    ),
+    Trouble(
+        id="vllm/batched-below-sequences",
+        shows=("max_num_batched_tokens ({tokens}) must be greater than or equal to max_num_seqs ({seqs})",),
+        cause="a batch of {tokens} tokens cannot hold one token of each of the {seqs} sequences",
+        fix="raise max_num_batched_tokens to at least {seqs}, or lower max_num_seqs to at most {tokens}",
+        source="vllm-project/vllm: config", certainty="certain", kind="config-error",
+        example="ValueError: max_num_batched_tokens (512) must be greater than or equal to max_num_seqs (1024).",
+    ),
+    Trouble(
+        id="vllm/sampling-range",
+        shows=("top_p must be in (0, 1], got {value}", "temperature must be non-negative, got -{value}", "n must be 1 when using greedy "
+               "sampling, got {value}", "n must be at least 1, got {value}", "min_p must be in [0, 1], got {value}",
+               "repetition_penalty must be greater than zero, got {value}"),
+        cause="a sampling setting is outside its range ({value}); with temperature 0 only one answer a prompt is possible",
+        fix="temperature above 0 (1.0 for GRPO) where several answers are sampled, top_p from above 0 to 1, n at least 1",
+        source="vllm-project/vllm: sampling_params.py", certainty="certain", kind="config-error",
+        example="ValueError: n must be 1 when using greedy sampling, got 8.",
+    ),
+    Trouble(
+        id="vllm/lora-modules",
+        shows=("is unsupported LoRA weight", "expected target modules in {names:t} but received", "No adapter found for {path:w}",
+               "Loading lora {name:w} failed"),
+        cause="the adapter that was sent holds modules that vLLM cannot serve as an adapter (embeddings, lm_head, saved modules, "
+        "names with a wrapper's prefix), or its folder is not there",
+        fix="restrict target_modules to the attention and MLP projections (q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, "
+        "down_proj) without modules_to_save, or merge the adapter into the weights before they go to the engine",
+        source="vllm-project/vllm: lora/models.py", certainty="likely", kind="config-error",
+        example="ValueError: base_model.model.lm_head.weight is unsupported LoRA weight",
+    ),
+    Trouble(
+        id="vllm/no-weights",
+        shows=("Cannot find any model weights with `{path:w}`", "Invalid repository ID or local directory specified: '{path:w}'"),
+        cause="the folder {path} holds no whole model: no config.json or no *.safetensors, as in a checkpoint of shards (FSDP, DeepSpeed, "
+        "Megatron) or of an adapter alone",
+        fix="merge the checkpoint first (python -m verl.model_merger merge ..., zero_to_fp32.py, or merge_and_unload() for an adapter) "
+        "and give the merged folder; check the path for a typo",
+        source="vllm-project/vllm: model_executor/model_loader", certainty="likely", kind="config-error",
+        example="RuntimeError: Cannot find any model weights with `/ckpt/global_step_100/actor`",
+    ),
+    Trouble(
+        id="vllm/groups-initialised",
+        shows=("tensor parallel group already initialized, but of unexpected size", "tensor model parallel group is already initialized",
+               "data parallel group is already initialized", "pipeline model parallel group is already initialized",
+               "tensor parallel group already initialized, but of unexpected size"),
+        cause="a second engine is made in a process that already has one, or the trainer made parallel groups of another size in it",
+        fix="one LLM a process: reuse the first, or destroy it (del llm; destroy_model_parallel(); "
+        "destroy_distributed_environment()); in colocation make tensor_parallel_size divide the trainer's processes",
+        source="vllm-project/vllm: distributed/parallel_state.py", certainty="likely", kind="config-error",
+        example="AssertionError: tensor model parallel group is already initialized",
+    ),
+    Trouble(
+        id="vllm/worker-failed",
+        shows=("WorkerProc initialization failed due to an exception in a background process", "WorkerProc failed to start",
+               "EngineCore failed to start", "EngineCore hit an exception", "EngineCore encountered a fatal error",
+               "Worker proc {name:w} died unexpectedly", "Worker VllmWorkerProcess pid {pid} died", "Failed core proc(s)"),
+        cause="a worker process of vLLM failed; this line only reports it",
+        fix="look further up for the first traceback of a worker (lines with VllmWorker, EngineCore or WorkerProc): most often GPU memory, "
+        "a package that does not fit, or NCCL. VLLM_LOGGING_LEVEL=DEBUG and tensor_parallel_size=1 narrow it down",
+        source="vllm-project/vllm: v1/executor/multiproc_executor.py", consequence=True, certainty="possible", kind="infrastructure",
+        example="Exception: WorkerProc initialization failed due to an exception in a background process. See stack trace for root cause.",
+    ),
+    Trouble(
+        id="vllm/quantisation-gpu",
+        shows=("The quantization method {method:w} is not supported for the current GPU. Minimum capability: {need}. Current "
+               "capability: {has}",),
+        cause="{method} needs a GPU of compute capability {need} or newer, and this one has {has}",
+        fix="use another quantisation that this GPU has kernels for (bitsandbytes, AWQ or GPTQ), the unquantised model, or a newer GPU "
+        "(fp8 needs 8.9: L4, L40, H100)",
+        source="vllm-project/vllm: model_executor/model_loader", certainty="certain", kind="config-error",
+        example="ValueError: The quantization method fp8 is not supported for the current GPU. Minimum capability: 89. Current "
+        "capability: 80.",
+    ),
+    Trouble(
+        id="vllm/quantisation-dtype",
+        shows=("{dtype:w} is not supported for quantization method {method:w}. Supported dtypes: [{supported:t}]",),
+        cause="{method} runs in {supported} alone, and the engine was asked for {dtype}",
+        fix="set dtype to {supported} (vllm dtype='float16' or 'half'), or use a model without this quantisation",
+        source="vllm-project/vllm: config", certainty="certain", kind="config-error",
+        example="ValueError: torch.bfloat16 is not supported for quantization method awq. Supported dtypes: [torch.float16]",
+    ),
+    Trouble(
+        id="vllm/quantised-tensor-parallel",
+        shows=("The input size is not aligned with the quantized weight shape", "is not divisible by weight quantization block",
+               "BitAndBytes quantization with TP or PP is not supported yet", "Weight output_partition_size = {a} is not divisible by"),
+        cause="the quantised layers cannot be cut into that many tensor-parallel parts",
+        fix="lower tensor_parallel_size to 1 or 2 (and use data parallel engines instead), or serve the unquantised weights",
+        source="vllm-project/vllm: quantization", certainty="certain", kind="config-error",
+        example="ValueError: The input size is not aligned with the quantized weight shape. This can be caused by too large tensor "
+        "parallel size.",
+    ),
+    Trouble(
+        id="vllm/vocabulary-changed",
+        shows=("assert loaded_weight.shape[output_dim] == self.org_vocab_size",),
+        cause="the weights have another vocabulary size than the configuration the engine was built from: tokens were added (embeddings "
+        "resized) after the config was saved, or the config of another model is used",
+        fix="save model and tokenizer together after resize_token_embeddings (model.config.vocab_size is then right), and give the engine "
+        "that folder",
+        source="vllm-project/vllm: layers/vocab_parallel_embedding.py", certainty="certain", kind="config-error",
+        example="    assert loaded_weight.shape[output_dim] == self.org_vocab_size",
+    ),
+    Trouble(
+        id="vllm/prompt-ids-argument",
+        shows=("generate() got an unexpected keyword argument 'prompt_token_ids'",),
+        cause="newer releases of vLLM take prompts as one argument; prompt_token_ids was removed from LLM.generate",
+        fix="llm.generate([{{'prompt_token_ids': ids}} for ids in batch], sampling_params), or install the vLLM the trainer names",
+        source="vllm-project/vllm: entrypoints/llm.py", certainty="certain", kind="config-error",
+        example="TypeError: LLM.generate() got an unexpected keyword argument 'prompt_token_ids'",
+    ),
+    Trouble(
+        id="vllm/v1-unsupported",
+        shows=("NotImplementedError: VLLM_USE_V1=1 is not supported with {what:t}.",),
+        cause="vLLM's V1 engine does not support {what}, and VLLM_USE_V1=1 forbids falling back",
+        fix="unset VLLM_USE_V1 (or set it to 0 in releases that still have V0), or leave {what} out",
+        source="vllm-project/vllm: V1 guide", certainty="certain", kind="config-error",
+        example="NotImplementedError: VLLM_USE_V1=1 is not supported with --kv-cache-dtype.",
+    ),
+    Trouble(
+        id="vllm/image-placeholders",
+        shows=("Attempted to assign ...{has} multimodal tokens to {want} placeholders", "Failed to apply prompt replacement for "
+               "mm_items", "Expected there to be {want} prompt updates"),
+        cause="the prompt has another number of image tokens than the images give: placeholders were expanded twice or cut off, or the "
+        "processor resizes images otherwise than the engine",
+        fix="send the prompt with one placeholder an image, not already expanded (raw prompt, not the processor's input_ids); set the same "
+        "min_pixels and max_pixels for processor and engine; keep the prompt limit above text plus image tokens",
+        source="vllm-project/vllm: multimodal", certainty="likely", kind="config-error",
+        example="ValueError: Attempted to assign 25 + 25 + 25 = 75 multimodal tokens to 147 placeholders",
+    ),
+    Trouble(
+        id="vllm/notebook-output",
+        shows=("io.UnsupportedOperation: fileno", "UnsupportedOperation: fileno"),
+        cause="in a notebook the output has no file number, and vLLM's process for the engine wants one",
+        fix="run it as a script, or set os.environ['VLLM_ENABLE_V1_MULTIPROCESSING'] = '0' before vllm is imported",
+        source="vllm-project/vllm#17756", certainty="likely",
+        example="io.UnsupportedOperation: fileno",
+    ),
+    Trouble(
+        id="vllm/served-model-name",
+        shows=("The model `{name:w}` does not exist",),
+        cause="the server answers, and serves no model of the name {name}: the client's name must be the served one, letter by letter",
+        fix="curl http://HOST:PORT/v1/models lists the names; start the server with --served-model-name {name}, or ask for the listed one",
+        source="vllm-project/vllm: OpenAI-compatible server", certainty="certain", kind="config-error",
+        example="openai.NotFoundError: Error code: 404 - {'object': 'error', 'message': 'The model `qwen` does not exist.'}",
+    ),
+    Trouble(
+        id="vllm/tool-choice",
+        shows=('"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set',),
+        cause="the agent sends tools, and the server was started without a parser for tool calls",
+        fix="start it with --enable-auto-tool-choice --tool-call-parser hermes (Qwen 2.5 and 3; llama3_json, mistral, ... for others)",
+        source="vllm-project/vllm: tool calling", certainty="certain", kind="config-error",
+        example='openai.BadRequestError: Error code: 400 - "auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser '
+        "to be set",
+    ),
+    Trouble(
+        id="vllm/waiting-for-placement",
+        shows=("Waiting for creating a placement group of specs for {s} seconds",),
+        cause="the engine has waited {s} s for GPUs of the Ray cluster: those it asks for are not free together",
+        fix="`ray status` shows free GPUs; lower tensor_parallel_size x engines, end other actors that hold GPUs, or leave the engine GPUs "
+        "that the trainer does not reserve",
+        source="vllm-project/vllm: executor/ray_utils.py", severity="warn", certainty="likely", kind="infrastructure",
+        example="INFO 03-09 20:11:43 ray_utils.py:212] Waiting for creating a placement group of specs for 40 seconds. "
+        "specs=[{'node:10.0.0.1': 0.001, 'GPU': 1.0}, {'GPU': 1.0}]. Check `ray status` to see if you have enough resources.",
+    ),
+    Trouble(
+        id="vllm/driver-without-gpu",
+        shows=("Ray does not allocate any GPUs on the driver node",),
+        cause="the engine wants Ray's workers, and the process that makes it reserved no GPU on its own node",
+        fix="distributed_executor_backend='mp' on one node; else run the driver on a GPU node inside the placement group",
+        source="vllm-project/vllm: executor/ray_distributed_executor.py", certainty="certain", kind="config-error",
+        example="ValueError: Ray does not allocate any GPUs on the driver node. Consider adjusting the Ray placement group or running the "
+        "driver on a GPU node.",
+    ),
+    Trouble(
+        id="vllm/weight-key",
+        shows=("KeyError: '{name:w}.weight'", "KeyError: '{name:w}.bias'", "KeyError: '{name:w}.qweight'"),
+        frames=("load_weights", "vllm/"),
+        cause="the engine's model has no parameter {name}: the weights come with a wrapper's prefix, an adapter's names, or from another "
+        "class (a value head, a vision model, a newer architecture)",
+        fix="send merged weights under the names of model.state_dict() of the plain model (strip base_model.model., module., "
+        "_fsdp_wrapped_module.); use the vLLM release the trainer names",
+        source="vllm-project/vllm: model_executor/models", certainty="likely",
+        example='  File "/x/site-packages/vllm/model_executor/models/qwen2.py", line 410, in load_weights\n'
+        "KeyError: 'layers.0.mlp.down_proj.base_layer.weight'",
+    ),
 )  # fmt: skip

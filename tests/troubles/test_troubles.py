@@ -32,8 +32,60 @@ def test_its_own_message_is_explained(trouble):
     assert trouble.source and cause[0].islower() | cause[0].isdigit() | cause[:2].isupper() | cause[0].isupper()
 
 
+FILLED = {"w": "some.name", "t": "some text", None: "7"}
+SHARED = {  # a message of one is a message of the other, and the other says more
+    "bitsandbytes/quantised-sharding", "data/column", "verl/flash-attn-import", "python/no-module",
+    "versions/attribute-of-module",
+}  # fmt: skip
+
+
+def filled(template):
+    """A line that a template fits: its fields with plain contents."""
+    line = re.sub(r"\{\w+(?::([wt]))?\}|(\.\.\.)", lambda match: " x " if match[2] else FILLED[match[1]], template)
+    return line.removesuffix("$")
+
+
+def all_found(trouble):
+    """The best explanation of every message of a trouble, innermost in one of its frames."""
+    frames = tuple(f"/x/site-packages/{part} f" for part in trouble.frames[:1])
+    return [found.trouble for show in trouble.shows if (found := in_line(filled(show), frames))]
+
+
+@pytest.mark.parametrize("trouble", TROUBLES, ids=lambda trouble: trouble.id)
+def test_none_of_its_messages_is_taken_for_another_trouble(trouble):
+    others = {found.id for found in all_found(trouble)} - {trouble.id}
+    assert not others or trouble.id in SHARED
+
+
+def test_a_report_of_a_failure_elsewhere_explains_none():
+    for line in (
+        "subprocess.CalledProcessError: Command '['/usr/bin/python', 'train.py']' returned non-zero exit status 1.",
+        "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:",
+        "ray.exceptions.RayTaskError(ValueError): ray::TaskRunner.run() (pid=3141, ip=10.0.0.1)",
+        "[rank3]:[E302 ProcessGroupNCCL.cpp:616] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=12",
+        "EngineCore failed to start.",
+        "The actor died unexpectedly before finishing this task.",
+    ):
+        assert in_line(line).trouble.consequence, line
+
+
+def test_the_folder_of_an_environment_is_no_place_in_a_program():
+    line = "ValueError: too many values to unpack (expected 2)"
+    inside = "/opt/conda/envs/gym/lib/python3.11/site-packages/trl/trainer/grpo_trainer.py step"
+    assert in_line(line, (inside,)) is None
+    assert in_line(line, ("/home/me/envs/cart/env.py reset",)).trouble.id == "gym/reset-returns-two"
+
+
+def test_a_trainer_that_calls_a_reward_function_is_no_reward_function():
+    line = "TypeError: 'NoneType' object is not subscriptable"
+    trainer = "/x/site-packages/trl/trainer/grpo_trainer.py _generate_and_score_completions"
+    inner = ("/x/site-packages/transformers/models/a.py forward", "/x/site-packages/torch/nn/module.py _call_impl")
+    assert in_line(line, (trainer, *inner)) is None
+    assert in_line(line, (trainer, "/home/me/rewards.py accuracy")).trouble.id == "reward/parsing"
+
+
 def test_ids_are_unique_and_name_program_and_trouble():
-    assert len(by_id()) == len(TROUBLES) >= 150
+    assert len(by_id()) == len(TROUBLES) >= 480
     assert all(trouble.id.count("/") == 1 for trouble in TROUBLES)
 
 
@@ -46,6 +98,7 @@ def test_ids_are_unique_and_name_program_and_trouble():
         "INFO 03-09 20:11:43 llm_engine.py:275] # GPU blocks: 2470, # CPU blocks: 512",
         "Saving model checkpoint to out/checkpoint-500",
         "The answer is 4 because 2 + 2 must be divisible by 2.",
+        "so the number 7 must be divisible by prime 2",
         "wandb: Run data is saved locally in wandb/run-20250302",
         "Map: 100%|##########| 7473/7473 [00:01<00:00, 5123.3 examples/s]",
     ],
