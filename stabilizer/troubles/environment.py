@@ -63,7 +63,7 @@ TROUBLES = (
         cause="the trainer reaches into vLLM's engine, which lives in a process of its own in vLLM's V1",
         fix="set VLLM_ENABLE_V1_MULTIPROCESSING=0 (or VLLM_USE_V1=0 in old releases), or install the vLLM that the trainer "
         "names",
-        source="vllm-project/vllm: V1 guide", certainty="likely", kind="config-error",
+        source="vllm-project/vllm: V1 guide", certainty="certain", kind="config-error",
         example="AttributeError: 'LLMEngine' object has no attribute 'model_executor'",
     ),
     Trouble(
