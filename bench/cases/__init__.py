@@ -15,7 +15,9 @@ from typing import Any
 from bench.cases.page import PAGES, write_pages
 from bench.cases.shared import SAMPLES
 
-MEASURED = {"case-easyr1": "easyr1", "case-trl-beta0": "beta0", "case-search-r1": "halved"}
+MEASURED = {
+    "case-easyr1": "easyr1", "case-trl-beta0": "beta0", "case-search-r1": "halved", "case-open-r1": "open_r1",
+}  # fmt: skip
 """The module of each case that is measured by training."""
 SEEDS = (10, 11, 12, 13, 14)
 QUICK = (10,)

@@ -44,7 +44,8 @@ PAGES = {
         "open-r1", (),
         (
             "stabilizer diagnose sample_runs/case-open-r1/train.log",
-            "stabilizer plan --trainer open-r1 --gpus 8 --vllm server --num-generations 8 --model-size 1.5B --limit 3",
+            "stabilizer plan --trainer open-r1 --version 0.15.2 --gpus 8 --vllm server --num-generations 8"
+            " --model-size 1.5B --limit 3",
         ),
     ),
     "length-vs-published": Page(

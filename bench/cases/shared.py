@@ -200,12 +200,26 @@ def shown(
 
 def write(
     name: str,
-    trials: Sequence[Mapping[str, Any]],
-    measured: Mapping[str, str],
+    trials: Sequence[Mapping[str, Any]] = (),
+    measured: Mapping[str, str] | None = None,
     symptom: Mapping[str, Any] | None = None,
 ) -> None:
-    """The numbers of a case, where its report and its page look for them."""
+    """Put numbers of a case where its report and its page look for them; what was not measured again stays."""
+    path = SAMPLES / name / "arms.json"
+    held = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    fresh = {trial["title"]: trial for trial in trials}
+    kept = [fresh.pop(trial["title"], trial) for trial in held.get("trials", ())]
+    symptom = _joined(held.get("symptom"), symptom)
     numbers = {"symptom": symptom} if symptom else {}
-    text = json.dumps({**numbers, "trials": list(trials), "measured": dict(measured)}, separators=(",", ":"))
+    numbers |= {"trials": [*kept, *fresh.values()], "measured": held.get("measured", {}) | dict(measured or {})}
+    text = json.dumps(numbers, separators=(",", ":"), ensure_ascii=False)
     text = text.replace('{"name"', '\n{"name"')  # an arm a line
-    (SAMPLES / name / "arms.json").write_text(text + "\n")
+    path.write_text(text + "\n", encoding="utf-8")
+
+
+def _joined(held: Mapping[str, Any] | None, fresh: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """A symptom with the arms that were measured again in place of the old ones of the same name."""
+    if not held or not fresh or held["what"] != fresh["what"]:
+        return fresh or held
+    arms = {arm["name"]: arm for arm in fresh["arms"]}
+    return {**fresh, "arms": [*(arms.pop(arm["name"], arm) for arm in held["arms"]), *arms.values()]}

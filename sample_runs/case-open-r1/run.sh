@@ -5,4 +5,4 @@ here=sample_runs/case-open-r1
 stabilizer=${STABILIZER:-stabilizer}
 $stabilizer preflight $here/config.sh --version 0.15.2
 $stabilizer diagnose $here/train.log
-$stabilizer plan --trainer open-r1 --gpus 8 --vllm server --num-generations 8 --model-size 1.5B
+$stabilizer plan --trainer open-r1 --version 0.15.2 --gpus 8 --vllm server --num-generations 8 --model-size 1.5B

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import numpy as np
 import pytest
 
-from bench.cases import beta0, chosen, halved, shared
+from bench.cases import beta0, chosen, halved, open_r1, shared, start_trl
 from bench.cases.page import PAGES, files
 
 
@@ -57,3 +58,43 @@ def test_a_run_is_measured_once(tmp_path, monkeypatch) -> None:
     for key in ("a", "a", "b"):
         assert shared.kept_or(lambda key=key: made.append(key) or [1.5, float("nan")], "case", key)[0] == 1.5
     assert made == ["a", "b"]
+
+
+def test_a_refusal_of_trl_is_told_with_what_diagnose_names() -> None:
+    log = (shared.SAMPLES / "case-open-r1" / "train.log").read_text(encoding="utf-8")
+    told = open_r1.said(log)
+    assert told.startswith("refused: The global train batch size (7 x 1)") and "num_generations 7" in told
+    done = "trl 0.15.2: 2 steps done, 7 processes x 1 per device"
+    assert open_r1.said(f"loading\n{done}\n") == f"starts: {done}"
+    assert open_r1.said("Killed\n") == "failed otherwise: Killed"
+
+
+def test_the_started_commands_are_those_that_preflight_and_plan_write() -> None:
+    asked = open_r1.commands()
+    assert asked["The user's command"] == {}
+    assert asked["As `preflight --fix` writes it"] == {"num_generations": 7, "gradient_accumulation_steps": 32}
+    planned = asked["As the first of `plan` has it"]
+    assert open_r1.PROCESSES * planned["per_device_train_batch_size"] % planned["num_generations"] == 0
+
+
+def test_flags_of_a_launch_command_are_read_and_replaced() -> None:
+    command = "# note\naccelerate launch --num_processes=7 \\\n  grpo.py --beta 0.1 --bf16 \\\n  --reward_funcs a b"
+    words = start_trl.flags(command)
+    assert words == ["--beta", "0.1", "--bf16", "--reward_funcs", "a", "b"]
+    assert start_trl.without(words, ("--bf16", "--reward_funcs")) == ["--beta", "0.1"]
+
+
+def test_numbers_that_were_not_measured_again_stay(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(shared, "SAMPLES", tmp_path)
+    (tmp_path / "case").mkdir()
+    arm = {"name": "as it was", "present": [True]}
+    shared.write("case", [{"title": "one", "n": 1}, {"title": "two", "n": 1}], {"a": "1"}, {"what": "w", "arms": [arm]})
+    fresh = {"what": "w", "arms": [{"name": "as it was", "present": [False]}, {"name": "new", "present": [True]}]}
+    shared.write("case", [{"title": "two", "n": 2}], {"b": "2"}, fresh)
+    held = json.loads((tmp_path / "case" / "arms.json").read_text())
+    assert [(trial["title"], trial["n"]) for trial in held["trials"]] == [("one", 1), ("two", 2)]
+    assert held["measured"] == {"a": "1", "b": "2"}
+    assert [(arm["name"], arm["present"]) for arm in held["symptom"]["arms"]] == [
+        ("as it was", [False]),
+        ("new", [True]),
+    ]
