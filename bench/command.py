@@ -222,8 +222,6 @@ def _rescue(args: argparse.Namespace) -> int:
 
 def _trust(args: argparse.Namespace, module: Any) -> int:
     _check_output(args.output)
-    if args.keep and args.only:
-        raise ValueError("--keep keeps the whole table: leave out --only")
     result = module.measure(seed=args.seed, quick=args.quick, budget_min=args.budget, only=args.only, tell=_tell)
     if args.output:
         args.output.write_text(json.dumps(result, indent=1, ensure_ascii=False), encoding="utf-8")

@@ -45,10 +45,12 @@ def measure(
     only: str | None = None,
     tell: Callable[[str], None] = lambda line: None,
 ) -> dict[str, Any]:
-    """Carry out the attacks; `only` keeps those of one group. The budget scales the counts of the full tier."""
-    chosen = [attack for attack in ATTACKS if only in (None, attack.group)]
+    """Carry out the attacks; `only` keeps those of one group, or whose promise has these words. The budget scales the
+    counts of the full tier."""
+    chosen = [a for a in ATTACKS if only is None or only == a.group or only.lower() in a.promise.lower()]
     if not chosen:
-        raise ValueError(f"--only {only}: the groups are {', '.join(dict.fromkeys(a.group for a in ATTACKS))}")
+        groups = ", ".join(dict.fromkeys(a.group for a in ATTACKS))
+        raise ValueError(f"--only {only}: no promise has these words, and the groups are {groups}")
     share = 1.0 if budget_min is None else min(1.0, budget_min / FULL_MINUTES)
     until = math.inf if budget_min is None else time.monotonic() + 60 * budget_min
     rows: list[Row] = []
@@ -104,7 +106,13 @@ def markdown(result: dict[str, Any]) -> str:
 
 
 def keep(result: dict[str, Any]) -> Sequence[Path]:
-    """Keep a table, and show it in the documentation; returns the files written."""
+    """Keep a table, and show it in the documentation; returns the files written. Rows that were not measured this time
+    stay as they were."""
+    if len(result["rows"]) < len(ATTACKS):
+        result = result | {"tier": "full, some rows at another time than others"}
+    kept = {row["promise"]: row for row in json.loads(FIGURES.read_text(encoding="utf-8"))["rows"]}
+    kept |= {row["promise"]: row for row in result["rows"]}
+    result = result | {"rows": [kept[a.promise] for a in ATTACKS if a.promise in kept]}
     FIGURES.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     PAGE.write_text(shown(PAGE.read_text(encoding="utf-8"), result), encoding="utf-8")
     return FIGURES, PAGE

@@ -36,6 +36,8 @@ class RunHost(Recorder):
     def save_checkpoint(self) -> None:
         """Save the present state; a failure is put on record, and training continues."""
         try:
+            if self.monitor.writer.disk.behind:
+                raise OSError("the disk does not answer")
             with self.heart.phase("save"):
                 self.trainer.save_checkpoint()
         except OSError as error:

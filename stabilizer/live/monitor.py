@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from stabilizer.analysis.watching import new_watch
 from stabilizer.core.failures import kind_of
 from stabilizer.core.records import Event, Finding, RunState
+from stabilizer.core.text import spoken
 from stabilizer.live.bounded import BoundedThread
 from stabilizer.live.machine import Machine
 from stabilizer.runs.history import History, RunView
@@ -57,12 +58,15 @@ class Monitor:
         self._lock = threading.RLock()
         """Held while rows and events are judged: the watchdog reports from its own thread."""
         self._failures: set[str] = set()
+        self._disk_since = 0.0
+        """When the disk stopped answering, on the monotonic clock; 0 while it answers."""
 
     # --- rows -------------------------------------------------------------------------------------------------------
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
         """Put a row on record, now and then with metrics of the machine."""
-        metrics = {**metrics, **self.machine.sample()}
+        if not self.writer.disk.behind:  # asking how much space is free may hang as well
+            metrics = {**metrics, **self.machine.sample()}
         with self.guarded(step), self._lock:
             self.writer.metrics(step, metrics)
         with self.guarded(step), self._lock:
@@ -82,13 +86,32 @@ class Monitor:
         view = self.history.view(step)
         self.watching = False
         with self.guarded(step), self._lock:
-            changed = [_timed(finding) for finding in self.watch.tick(view)]
+            changed = [_timed(finding) for finding in (*self._disk_news(step), *self.watch.tick(view))]
             self.watching = True
             self._record(changed, step)
             self.restate(step, RESTATED)
         with self.guarded(step):
             act(view)
         return changed
+
+    def _disk_news(self, step: int) -> list[Finding]:
+        """Put on record that the disk stopped answering, or that it answers again."""
+        disk = self.writer.disk
+        if disk.behind and not self._disk_since:
+            self._disk_since = time.monotonic() - disk.silent_s
+            text = (
+                f"the disk of {self.writer.path} does not answer: training goes on, records wait in memory, and nothing"
+                " is saved, asked or remedied until it does"
+            )
+            self._troubles.append(text)
+            stall = {"kind": "slow-disk", "text": text, "waiting": disk.waiting, "seconds": disk.silent_s}
+            self.declare(step, "note", text, stall=stall)
+            return self.watch.ask(STALLED, self.history.view(step))
+        if self._disk_since and not disk.behind:
+            spent, self._disk_since = time.monotonic() - self._disk_since, 0.0
+            lost = f"{disk.lost:,} records were dropped" if disk.lost else "no record was lost"
+            self.trouble(step, f"the disk of {self.writer.path} answers again after {spoken(spent)}: {lost}")
+        return []
 
     def open_incidents(self) -> int:
         """How many incidents have an open finding of at least a warning."""

@@ -201,7 +201,12 @@ class Session:
         return metrics
 
     def _act(self, view: RunView) -> None:
-        """Let requests and remedies act at a step's end, requests to return to a checkpoint last."""
+        """Let requests and remedies act at a step's end, requests to return to a checkpoint last.
+
+        Nothing acts while the disk does not answer: what changes weights must be in the journal first.
+        """
+        if self.writer.disk.behind:
+            return
         self._take_requests()
         if self.monitor.watching:  # remedies must not decide about weights by what a failed watch says
             self.arbiter.tick(view, self.requests.answers())

@@ -8,7 +8,6 @@ every later append tries again: logging must never stop training. The same holds
 from __future__ import annotations
 
 import os
-import threading
 from collections import deque
 from pathlib import Path
 
@@ -19,7 +18,7 @@ MAX_LATE = 16
 
 
 class AppendFile:
-    """A file that only this process appends to. No method raises: `error` says why not, `lost` counts dropped lines."""
+    """A file that only one thread appends to. No method raises: `error` says why not, `lost` counts dropped lines."""
 
     def __init__(self, path: Path, *, sync: bool = False):
         self.path = path
@@ -30,8 +29,6 @@ class AppendFile:
         self._waiting: deque[bytes] = deque()
         self._fd = -1
         self._end = 0
-        self._lock = threading.RLock()
-        """Events come from the loop and from the watchdog."""
         try:
             self._open()
         except OSError as error:
@@ -42,13 +39,12 @@ class AppendFile:
 
         A synced file is synced once for all of them. Lines added without `sync` are synced with later ones.
         """
-        with self._lock:
-            for line in lines:
-                self._waiting.append(line)
-                if len(self._waiting) > QUEUE_LINES:
-                    self._waiting.popleft()
-                    self.lost += 1
-            return self.flush(sync=sync)
+        for line in lines:
+            self._waiting.append(line)
+            if len(self._waiting) > QUEUE_LINES:
+                self._waiting.popleft()
+                self.lost += 1
+        return self.flush(sync=sync)
 
     @property
     def waiting(self) -> int:

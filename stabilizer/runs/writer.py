@@ -12,6 +12,7 @@ import time
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -20,6 +21,7 @@ from stabilizer.core.records import Action, Event, Finding, Metrics, RunState, S
 from stabilizer.runs.append import AppendFile, LateFiles
 from stabilizer.runs.atomic import SmallFiles, replace_json
 from stabilizer.runs.chain import JournalEnd
+from stabilizer.runs.disk import Disk
 from stabilizer.runs.history import History
 from stabilizer.runs.identity import RunFacts, claim, description, newest_attempt
 from stabilizer.runs.reader import read_json
@@ -31,12 +33,17 @@ MAX_TEXT = 64 * 1024
 
 HEARTBEAT_S = 1.0
 """Seconds between two heartbeats of an unchanged state."""
+JOURNAL_S = 5.0
+"""Longest wait for the disk where weights are about to change, in seconds: as long as for a detector."""
+ROOM_FOR_SAMPLES = 100
+"""Steps whose completions may wait for the disk in memory; each may hold some MB."""
 LAST_TRIES, BETWEEN_TRIES_S = 5, 0.2
 """Tries to write the last status and summary where the disk refuses them, and seconds between two: 1 s in all."""
 
 
 class RunWriter:
-    """Writes a run directory. After `create` or `reopen` no method raises an OSError.
+    """Writes a run directory. After `create` or `reopen` no method raises an OSError, and none waits for a disk that
+    does not answer: all work is done by one thread, in order (`disk.py`).
 
     What could not be written waits and is tried again with every later record; `problems` reports it.
     """
@@ -47,7 +54,7 @@ class RunWriter:
         self.attempt = attempt
         self._release = weakref.finalize(self, os.close, lock)
         self._n = 0
-        self._metrics = self._metrics_file()
+        self._metrics = AppendFile(_metrics_path(path, attempt))
         self._events = AppendFile(path / "events.jsonl")
         self._findings = AppendFile(path / "findings.jsonl", sync=True)
         self._actions = AppendFile(path / "actions.jsonl", sync=True)
@@ -55,10 +62,14 @@ class RunWriter:
         self._journal = JournalEnd(path / "actions.jsonl")
         self._late = LateFiles()
         self._syncer = Syncer()
+        self.disk = Disk()
+        weakref.finalize(self, self.disk.end)
         self._small = SmallFiles(path, self._syncer)
         self._summary = Summary()
         self._remedy: str | None = None
         self._status: tuple[Any, ...] = ()
+        self._wanted: tuple[Any, ...] = ()
+        """The newest status, written or not."""
         self._status_t = 0.0
         self._absolute = path.absolute()  # the process may change its working directory
         self._place = _identity(self._absolute)
@@ -92,19 +103,26 @@ class RunWriter:
 
     def metrics(self, step: int, values: Mapping[str, float], t: float | None = None) -> bool:
         """One record of numbers. True when it is in the file."""
-        self._catch_up()
-        if new := [name for name in values if name not in self.about["metrics"]]:
-            self._describe(new)
+        new = [name for name in values if name not in self.about["metrics"]]
+        self._describe(new)
         now = time.time() if t is None else t
-        done = self._metrics.append(encode_metrics(Metrics(step=step, values=values, t=now, n=self._n)))
+        line = encode_metrics(Metrics(step=step, values=values, t=now, n=self._n))
         self._n += 1
         self._summary.add(step, values)
-        return done
+        return bool(self.disk.do(partial(self._write_row, line, described=bool(new))))
+
+    def _write_row(self, line: bytes, *, described: bool) -> bool:
+        self._catch_up()
+        if described:
+            self._small.replace("run.json", self.about)
+        return self._metrics.append(line)
 
     def samples(self, step: int, samples: Sequence[Sample]) -> None:
         """The completions of a step, in a file of their own that is never overwritten."""
-        if not samples:
-            return
+        if samples:
+            self.disk.do(partial(self._write_samples, step, samples), room=ROOM_FOR_SAMPLES)
+
+    def _write_samples(self, step: int, samples: Sequence[Sample]) -> None:
         file = AppendFile(self.path / "samples" / f"{step:06d}-r0.jsonl")
         for sample in samples:
             file.append(encode(_shortened(sample)))
@@ -116,20 +134,22 @@ class RunWriter:
 
     def record(self, event: Event) -> Event:
         """Write an event as it is, with the time it has."""
-        self._events.append(encode(event))
+        self.disk.do(partial(self._events.append, encode(event)))
         return event
 
     def finding(self, *findings: Finding, sync: bool = True) -> None:
         """Findings that opened, changed or closed; without `sync` where only `last_step` changed."""
-        self._findings.append(*map(encode, findings), sync=sync)
+        lines = [encode(finding) for finding in findings]
+        self.disk.do(partial(self._findings.append, *lines, sync=sync), room=None)
 
     def action(self, action: Action, *, sync: bool = True) -> Action:
         """Add an entry to the journal; returns the record that was written, with its place in the chain.
 
-        An entry that changes nothing in the run needs no `sync`.
+        An entry that changes nothing in the run needs no `sync`. While the disk does not answer, `disk.behind` says so.
         """
         entry = self._journal.add(action, self.attempt)
-        self._actions.append(encode(entry), sync=sync)
+        patience_s = {"patience_s": JOURNAL_S} if sync else {}
+        self.disk.do(partial(self._actions.append, encode(entry), sync=sync), room=None, **patience_s)
         return entry
 
     def sync_soon(self) -> None:
@@ -147,14 +167,18 @@ class RunWriter:
         attempt = self.attempt + 1
         parent = self.attempt if parent is None else parent
         self.about["attempts"].append({"attempt": attempt, "from_step": from_step, "parent": parent, "reason": reason})
-        self._small.replace("run.json", self.about)
         self.attempt = attempt
-        before, self._metrics = self._metrics, self._metrics_file()
-        self._late.retire(before)
+        self.disk.do(partial(self._change_file, attempt), patience_s=JOURNAL_S, room=None)
         self._n = 0
         if history is not None:
             self._summary = Summary(history)
         return attempt
+
+    def _change_file(self, attempt: int) -> None:
+        """Have the rows from here on written to the file of a new attempt."""
+        self._small.replace("run.json", self.about)
+        before, self._metrics = self._metrics, AppendFile(_metrics_path(self.path, attempt))
+        self._late.retire(before)
 
     def status(
         self, state: RunState, step: int, *, remedy: str | None = None, force: bool = False, t: float | None = None
@@ -163,7 +187,6 @@ class RunWriter:
 
         `remedy` is the mode of the remedies, kept once given. `t` is when the run was last seen; now when not given.
         """
-        self._catch_up()
         now = time.time() if t is None else t
         if remedy is not None:
             self._remedy = remedy
@@ -172,16 +195,25 @@ class RunWriter:
         changed = force or status != self._status
         if not changed and abs(now - self._status_t) < HEARTBEAT_S:  # a clock may be set back
             return
-        self._stay_in_place(step)
+        if self.disk.behind and status == self._wanted:  # it waits to be written already
+            return
+        self._wanted = status
         row: dict[str, Any] = {"state": state, "step": step, "steps": self.about.get("steps"), "t": now}
         row |= {"pid": os.getpid(), "host": socket.gethostname(), "attempt": self.attempt}
         row |= {"remedy": self._remedy} if self._remedy is not None else {}
         row |= {"interventions": made} if made else {}  # lists of runs open no journal
         if not changed:
             self._status_t = now
-            self._small.replace_soon("status.json", row)
-        elif self._small.replace("status.json", row):
+        if self.disk.do(partial(self._write_status, row, step, soon=not changed), room=None):
             self._status, self._status_t = status, now
+
+    def _write_status(self, row: dict[str, Any], step: int, *, soon: bool) -> bool:
+        self._catch_up()
+        self._stay_in_place(step)
+        if soon:
+            self._small.replace_soon("status.json", row)
+            return False
+        return self._small.replace("status.json", row)
 
     @property
     def summary_due(self) -> bool:
@@ -190,11 +222,14 @@ class RunWriter:
 
     def summary(self, *, verdict: str, worst: str | None, force: bool = False) -> None:
         """Write `summary.json` when it is due."""
+        if not force and not self.summary_due:
+            return
+        row = self._summary.row(verdict, worst)
+        self.disk.do(partial(self._write_summary, row, soon=not force))
+
+    def _write_summary(self, row: dict[str, Any], *, soon: bool) -> None:
         self._catch_up()
-        if force:
-            self._small.replace("summary.json", self._summary.row(verdict, worst))
-        elif self.summary_due:
-            self._small.replace_soon("summary.json", self._summary.row(verdict, worst))
+        (self._small.replace_soon if soon else self._small.replace)("summary.json", row)
 
     def take_displaced(self) -> str:
         """What is to be known about the folder if it was moved or deleted since the last call; else empty."""
@@ -232,12 +267,20 @@ class RunWriter:
         found = [f"{file.path}: {file.error}" for file in self._files() if file.error]
         found += [f"{self.path / name}: {error}" for name, error in list(self._small.refused.items())]
         found += [f"{self.path}: {what}: {error}" for what, error in list(self._syncer.failed.items())]
+        found += [f"{self.path}: {self.disk.failed}"] if self.disk.failed else []
+        found += [f"{self.path}: {self.disk.waiting:,} records wait for the disk"] if self.disk.behind else []
         found += [self.displaced] if self.displaced else []
-        lost = self._late.lost + sum(file.lost for file in self._files())
+        lost = self.disk.lost + self._late.lost + sum(file.lost for file in self._files())
         return [*found, f"{self.path}: {lost:,} lines were lost while nothing could be written"] if lost else found
 
     def close(self) -> None:
-        """Close all files and unlock the run. Without its last status a run would seem to go on for ever."""
+        """Close all files and unlock the run, but do not wait for a disk that never answers."""
+        self.disk.do(self._close, patience_s=0, room=None)
+        if self.disk.close():
+            self._release()
+
+    def _close(self) -> None:
+        """The last tries: without its last status a run would seem to go on for ever."""
         self._catch_up()
         for _ in range(LAST_TRIES):
             if not self._small.refused:
@@ -247,7 +290,6 @@ class RunWriter:
         self._syncer.close()
         for file in self._files():
             file.close()
-        self._release()
 
     # --- inside -----------------------------------------------------------------------------------------------------
 
@@ -267,9 +309,6 @@ class RunWriter:
             self._small.replace("run.json", self.about)
         self._late.retry()
 
-    def _metrics_file(self) -> AppendFile:
-        return AppendFile(self.path / "metrics" / f"r0-a{self.attempt}.jsonl")
-
     def _describe(self, names: list[str]) -> None:
         for name in names:
             known = metric(name)
@@ -279,7 +318,10 @@ class RunWriter:
                 "aggregation": known.aggregation,
                 "source": name,
             }
-        self._small.replace("run.json", self.about)
+
+
+def _metrics_path(run: Path, attempt: int) -> Path:
+    return run / "metrics" / f"r0-a{attempt}.jsonl"
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
