@@ -368,7 +368,7 @@
       this.viewsMenu = element("details", { class: "save workspace-views" });
       this.tools = element("div", { class: "workspace-tools" }, [
         this.find,
-        fixed ? null : this.select("x", "x axis", axes, function () { self.view.zoom = null; self.changed(); }),
+        fixed ? null : (this.axes = this.select("x", "x axis", axes, function () { self.view.zoom = null; self.changed(); })),
         this.select("y", "y axis", [["auto", "y: auto"], ["linear", "y: linear"], ["log", "y: log"]], function () { self.paintAll(); }),
         fixed ? null : this.select("smooth", "smoothing: the mean of the last so many steps", smooths, function () { self.changed(); }),
         this.select("wide", "charts per row", [["", "charts: auto"], ["1", "1 per row"], ["2", "2 per row"], ["3", "3 per row"], ["4", "4 per row"]], function () { self.layout(); }),
@@ -647,8 +647,26 @@
       return found;
     },
 
+    // Offer each metric of the shown runs as an x axis.
+    offerAxes: function () {
+      if (!this.axes) return;
+      const names = new Set();
+      this.on().forEach((id) => { const known = this.known.get(id); if (known) known.list.forEach((name) => names.add(name)); });
+      const wanted = Array.from(names).sort(natural).slice(0, 300), signature = JSON.stringify(wanted);
+      if (signature === this.offered) return;
+      this.offered = signature;
+      const fixedOnes = Array.from(this.axes.children).filter((option) => ["step", "tokens", "time"].includes(option.value));
+      const group = element("optgroup", { label: "a metric" }, wanted.map((name) => element("option", { value: name, text: "x: " + name })));
+      this.axes.replaceChildren(...fixedOnes, group);
+      if (!["step", "tokens", "time"].includes(this.view.x) && !names.has(this.view.x)) {
+        this.axes.append(element("option", { value: this.view.x, text: "x: " + this.view.x }));
+      }
+      this.axes.value = this.view.x;
+    },
+
     sections: function () {
       const self = this, found = this.sectionsNow(), view = this.view;
+      this.offerAxes();
       const signature = JSON.stringify([Array.from(found), view.closed, view.hide, view.pin, view.find, this.on().length]);
       if (signature === this.laidOut) return;
       this.laidOut = signature;
@@ -996,7 +1014,7 @@
         pen.fillText(words(this.log ? Number(Math.pow(10, at).toPrecision(4)) : Number(at.toPrecision(6))), MARGIN.left - 6, y);
       });
       pen.textBaseline = "top";
-      const across = ticks(this.x0, this.x1, Math.max(2, Math.floor(this.inner / 90)));
+      const across = ticks(this.x0, this.x1, Math.max(3, Math.floor(this.inner / 80)));
       across.forEach((at, index) => {
         const x = this.across(at), text = at >= 10000 ? words(at / 1000) + "k" : words(at);
         const wide = pen.measureText(text).width / 2;

@@ -21,7 +21,7 @@ from dashboards.data.viewer_settings import SMOOTHS
 from stabilizer.core.metrics import metric
 from stabilizer.core.points import log_floor, thin, wants_log
 from stabilizer.core.text import natural
-from stabilizer.figures.axes import XS, Axis, X, axis
+from stabilizer.figures.axes import XS, Axis, axis
 from stabilizer.figures.smoothing import smoothed
 from stabilizer.figures.words import definition
 from stabilizer.runs.history import RunView, Series
@@ -32,6 +32,8 @@ MAX_RUNS = 24
 MAX_METRICS = 40
 """Charts answered at once; a screen shows fewer."""
 MAX_COLUMNS = 12
+MAX_NAME = 300
+"""Characters of a metric's name that are looked at."""
 POINTS, POINTS_OF_MANY, MANY = 600, 300, 8
 """Points of one line; fewer with so many runs, where lines cover one another."""
 FAINT_RUNS, FAINT_POINTS = 4, 400
@@ -51,7 +53,8 @@ class Wanted:
     runs: tuple[str, ...]
     metrics: tuple[str, ...] = ()
     count: int = 1
-    x: X = "step"
+    x: str = "step"
+    """An axis of `XS`, or the name of a metric: then each line is a metric against that one."""
     smooth: int = 0
     window: tuple[float, float] | None = None
 
@@ -65,7 +68,7 @@ class Wanted:
             runs,
             _names(row.get("metrics"), MAX_METRICS),
             count if isinstance(count, int) else len(runs),
-            next((x for x in XS if x == row.get("x")), "step"),
+            str(row.get("x") or "step")[:MAX_NAME],
             smooth if isinstance(smooth, int) and smooth in SMOOTHS else 0,
             _window(row.get("window")),
         )
@@ -173,14 +176,18 @@ def answer(runs: Runs, wanted: Wanted) -> dict[str, Any]:
 
 def _lines(view: RunView, wanted: Wanted, id: str, charts: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """Add the lines of one run to the charts; what the browser keeps of the run."""
-    along = axis(view, wanted.x)
+    by = next((x for x in XS if x == wanted.x), None)
+    along, other = axis(view, by or "step"), None if by else view.series(wanted.x).finite()
     for name in wanted.metrics:
         series = view.series(name)
-        if len(series):
-            chart = charts.setdefault(name, {"about": _about(view, name), "lines": {}})
-            chart["lines"][id] = line_of(series, along, wanted)
-    ends = along.places(np.array(_ends(view)))
-    return {"metrics": sorted(view.names(), key=natural), "reach": ends, "axis": along.title}
+        line = line_of(series, along, wanted) if other is None else line_against(series, other, wanted)
+        if len(line["x"]):
+            charts.setdefault(name, {"about": _about(view, name), "lines": {}})["lines"][id] = line
+    names = sorted(view.names(), key=natural)
+    if other is not None:
+        ends = [float(other.values.min()), float(other.values.max())] if len(other) else [0.0, 0.0]
+        return {"metrics": names, "reach": ends, "axis": wanted.x}
+    return {"metrics": names, "reach": along.places(np.array(_ends(view))), "axis": along.title}
 
 
 def _ends(view: RunView) -> list[int]:
@@ -204,6 +211,19 @@ def line_of(series: Series, along: Axis, wanted: Wanted) -> dict[str, Any]:
     if wanted.smooth and wanted.count <= FAINT_RUNS:
         line["faint"] = _columns(_thinned(_part(series, around), FAINT_POINTS), along)
     return line
+
+
+def line_against(series: Series, other: Series, wanted: Wanted) -> dict[str, Any]:
+    """A metric against another one, from its lowest value to its highest: the steps at which both were logged.
+
+    Smoothing is a mean over so many neighbours on the x axis.
+    """
+    steps, mine, its = np.intersect1d(series.steps, other.steps, return_indices=True)
+    order = np.argsort(other.values[its], kind="stable")
+    places, values = other.values[its][order], series.values[mine][order]
+    ranks = np.arange(len(steps))
+    along = Axis(wanted.x, ranks, places)
+    return line_of(Series(ranks, values), along, wanted)
 
 
 def _inside(series: Series, along: Axis, window: tuple[float, float] | None, margin: float) -> slice:

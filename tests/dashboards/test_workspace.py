@@ -91,6 +91,26 @@ def test_a_range_comes_with_its_points_in_full(tmp_path: Path) -> None:
     assert line["x"][0] < 850 and line["x"][-1] > 1550  # to pan on before the next answer
 
 
+def test_any_metric_can_run_along_the_x_axis(tmp_path: Path) -> None:
+    writer = RunWriter.create(tmp_path / "long", config={}, task="t", steps=40, argv=[])
+    for step in range(1, 41):
+        more = {"policy/kl_ref": float((step * 7) % 41)} if step % 2 else {}
+        writer.metrics(step, {"reward/mean": float((step * 7) % 41) / 10, **more})
+    writer.metrics(41, {"reward/mean": 5.0, "policy/kl_ref": math.nan})
+    writer.close()
+    runs = Runs([tmp_path])
+    runs.scan()
+    found = answer(runs, wanted("long", metrics=["reward/mean"], x="policy/kl_ref"))
+    line = found["charts"]["reward/mean"]["lines"]["long"]
+    assert line["x"] == sorted(line["x"]) and len(line["x"]) == 20
+    assert line["y"] == pytest.approx([x / 10 for x in line["x"]])
+    told = found["runs"]["long"]
+    assert told["reach"] == [line["x"][0], line["x"][-1]] and told["axis"] == "policy/kl_ref"
+    zoomed = answer(runs, wanted("long", metrics=["reward/mean"], x="policy/kl_ref", window=[10, 20]))
+    assert {x for x in line["x"] if 10 <= x <= 20} <= set(zoomed["charts"]["reward/mean"]["lines"]["long"]["x"])
+    assert answer(runs, wanted("long", metrics=["reward/mean"], x="no/such"))["charts"] == {}
+
+
 def test_a_run_that_is_gone_or_broken_leaves_the_others(runs_folder: Path) -> None:
     (runs_folder / CALM / "run.json").unlink()
     (runs_folder / CALM / "run.json").mkdir()
@@ -108,7 +128,8 @@ def test_a_malformed_wish_is_none(row: object) -> None:
 def test_a_wish_is_bounded() -> None:
     found = wanted(*map(str, range(500)), metrics=["m"] * 500, smooth=7, window=[2, 1], x="y", count="x")
     assert len(found.runs) == MAX_RUNS and len(found.metrics) <= 40
-    assert (found.smooth, found.window, found.x) == (0, None, "step")
+    assert (found.smooth, found.window, found.x) == (0, None, "y")
+    assert wanted("a").x == "step" and len(wanted("a", x="m" * 5000).x) == 300
     assert columns_of(["a", 1, "a"]) == ("a",) and columns_of("x") == ()
 
 
