@@ -4,9 +4,9 @@ What it checks
     KL weight 0 in loss and reward together with a long run (2,000 steps and more at 2e-6 and above), a high learning
     rate (5e-6 and above on all weights), or answers that are learned from more than once.
 Why it matters
-    Nothing pulls the policy back to its starting point, so errors add up: gradient norm and clip fraction begin to
-    climb late, often while the reward still rises. Trainers log the norm before clipping; what is applied stays under
-    `max_grad_norm`, so the climb is a sign and not yet damage.
+    Nothing pulls the policy back to its starting point, and the KL to it is often not measured either: drift adds up
+    unseen. A gradient norm that climbs while the reward rises is another matter. It comes from advantages that are
+    divided by the spread of a group, and a KL weight of 0.001 does not change it (docs/case-studies/trl-beta0.md).
 Exceptions
     Short runs, small learning rates, adapters and verifiable rewards do without a KL term, and DAPO and Dr. GRPO leave
     it out on purpose: then it is only mentioned. Trainers without a reference model are left alone.
@@ -14,7 +14,8 @@ Fix
     A small weight, 0.001. In most trainers it needs a restart, because without a KL term no reference model is loaded.
     It delays a collapse more surely than it prevents one; passes and learning rate matter as much.
 References
-    huggingface/trl#2980 (settled with beta 0.001); huggingface/open-r1#403 (0.001 only delays); arXiv:2503.14476.
+    huggingface/trl#2980 (settled with beta 0.001); huggingface/open-r1#403 (0.001 only delays); arXiv:2503.14476;
+    sample_runs/case-trl-beta0.
 """
 
 from __future__ import annotations
@@ -57,12 +58,12 @@ def check(view: View) -> Iterator[Finding]:
         "warn",
         at,
         f"no KL term, with {' and '.join(reasons)}",
-        why="Nothing ties the policy to its start: late in such runs gradient norm and clip fraction climb. The norm"
-        " that is logged is before clipping, so it is a sign before it is damage.",
+        why="Nothing ties the policy to its start, so drift adds up. This is not why a gradient norm (logged before"
+        " clipping) climbs while the reward rises: that comes from dividing advantages by the spread of a group.",
         how=f"a small weight, {weight:g}{restart}. It delays a collapse, so look at passes and learning rate as well",
         change=change,
         sure="likely",
-        source="huggingface/trl#2980, huggingface/open-r1#403",
+        source="huggingface/trl#2980, huggingface/open-r1#403, sample_runs/case-trl-beta0",
     )
 
 
