@@ -16,6 +16,7 @@ from stabilizer.analysis.changes import Change
 from stabilizer.analysis.changes import changes as largest_changes
 from stabilizer.analysis.health import Healthy, healthy, unproven_fall
 from stabilizer.analysis.normal import Normal, normal
+from stabilizer.analysis.signs import Sign, signs
 from stabilizer.analysis.watching import new_watch
 from stabilizer.core import records
 from stabilizer.core.metrics import is_known, is_rl, metric
@@ -62,6 +63,8 @@ class Analysis:
     last_step: int
     normal: tuple[Normal, ...] = ()
     """Patterns that look wrong and are not."""
+    signs: tuple[Sign, ...] = ()
+    """What stands out in a log of few rows."""
     changes: tuple[Change, ...] = ()
     """The largest changes of the metrics."""
     records: tuple[Finding, ...] = ()
@@ -113,6 +116,7 @@ def analyse(
         first_step=min((step for _, step in run.ticks), default=0),
         last_step=max(view.step, 0),
         normal=tuple(normal(view)),
+        signs=tuple(signs(view, {cause.id for finding in findings for cause in finding.causes})),
         changes=tuple(largest_changes(view)),
         records=(*changes, *_newest(findings)),
     )
@@ -186,6 +190,7 @@ def as_json(analysis: Analysis) -> dict[str, Any]:
             "findings": [_finding_json(finding) for finding in analysis.findings],
             "healthy": [item._asdict() for item in analysis.healthy],
             "normal": [item._asdict() for item in analysis.normal],
+            "signs": [item._asdict() for item in analysis.signs],
             "what_changed": [change._asdict() for change in analysis.changes],
             "not_checked": [
                 {"id": item.id, "needs": item.needs, **({"why": item.why} if item.why else {})}

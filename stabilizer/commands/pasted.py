@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from stabilizer.configs.config import ConfigError
 from stabilizer.core.records import Event
@@ -17,7 +18,8 @@ from stabilizer.formats.rows import assemble
 from stabilizer.preflight.check import Options, as_json, exit_code, preflight
 from stabilizer.runs.loaded import PASTED, LoadedRun, NoMetrics
 from stabilizer.runs.reader import RunError
-from stabilizer.troubles.linux import ENDS_SILENTLY
+from stabilizer.troubles.linux import ENDS_WITH
+from stabilizer.troubles.search import in_line
 
 MOST = 16 * 2**20
 """Bytes that are read from the beginning. A longer text is a file, and `diagnose FILE` reads it whole."""
@@ -26,8 +28,10 @@ LEAST_LOG_LINES = 2
 """Lines that look printed by a program, from which a text counts as a log."""
 _OF_A_LOG = re.compile(
     r"\d\d:\d\d:\d\d|\b(?:INFO|DEBUG|WARNING)\b|\[rank ?\d|\d{1,3}%\||\bit/s|s/it\]|^\[?\d{4}-\d\d-\d\d|pid=\d"
+    r"|'train_runtime'"
 )
-
+_SUMMARY = "'train_runtime'"
+"""What the last row of transformers' trainers holds; a progress bar may follow it."""
 _PYTHON = re.compile(r"\b[A-Z]\w{1,40}(?:Config|Arguments|Trainer)\(")
 """A trainer or its settings, built in Python."""
 
@@ -81,8 +85,11 @@ def _ends_silently(path: Path) -> LoadedRun | None:
     texts = [line.text.strip() for line in lines(path) if line.text.strip()]
     if sum(bool(_OF_A_LOG.search(text)) for text in texts) < LEAST_LOG_LINES:
         return None
-    last = next(text for text in reversed(texts) if _OF_A_LOG.search(text))[:200]
-    data = {"trouble": ENDS_SILENTLY, "values": {"last": last}, "line": len(texts), "message": last}
+    printed = [text for text in texts if _OF_A_LOG.search(text)]
+    last = next((text for text in printed if _SUMMARY in text), printed[-1])[:200]
+    known = in_line(f"{ENDS_WITH.removesuffix('...')}{last}")
+    data: dict[str, Any] = {"line": len(texts), "message": last}
+    data |= {"trouble": known.trouble.id, "values": known.values} if known else {}
     event = Event(step=0, kind="note", text=last, data=data)
     try:
         return assemble(NAME, format="console", trainer="unknown", files=[path], rows=[event], about={})

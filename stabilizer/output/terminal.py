@@ -91,6 +91,7 @@ class _Page:
     def print(self) -> None:
         self._head()
         self._incidents()
+        self._signs()
         self._changes()
         self._outlook()
         self._journal()
@@ -367,6 +368,14 @@ class _Page:
         self._title("What changed")
         for change in self.analysis.changes[: None if self.everything else CHANGES]:
             self._line(Text(self._typed(f"· {plain(change.words)}")), 2)
+
+    def _signs(self) -> None:
+        """Facts of a short log, each with what to look at."""
+        if not self.analysis.signs:
+            return
+        self._title("What stands out")
+        for item in self.analysis.signs:
+            self._line(Text(self._typed(f"· {plain(item.what)}. {plain(item.look[:1].upper() + item.look[1:])}")), 2)
 
     def _normal(self) -> None:
         """Patterns that look wrong and are not."""

@@ -86,8 +86,8 @@ def page(analysis: Analysis, width: int = 80, encoding: str = "utf-8", *, full: 
 def test_the_json_has_exactly_the_promised_form(tmp_path, capsys):
     _, found, _ = answer(capsys, write(tmp_path / "run", broken_state()))
     assert list(found) == [
-        "schema", "run", "source", "verdict", "worst", "incidents", "findings", "healthy", "normal", "what_changed",
-        "not_checked", "forecast", "interventions",
+        "schema", "run", "source", "verdict", "worst", "incidents", "findings", "healthy", "normal", "signs",
+        "what_changed", "not_checked", "forecast", "interventions",
     ]  # fmt: skip
     assert list(found["source"]) == ["format", "trainer", "files", "steps", "skipped_lines"]
     assert found["schema"] == 1 and found["run"] == "run" and found["source"]["steps"] == 300

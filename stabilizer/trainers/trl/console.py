@@ -35,6 +35,7 @@ WHAT = "the console output of TRL, with lines like {'loss': 0.01, 'grad_norm': 0
 _SIGN = re.compile(rb"\{'[\w/]{1,100}': '?[-+\dni][^{}\n]{0,20000}\}")
 _CANDIDATES = 20_000
 _DICT = re.compile(r"\{'[A-Za-z_][^{}]*\}")
+_PACE = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)s/it\b")
 _BAR = re.compile(r"(?:\||\s|^)(\d{1,12})/(\d{1,12}) \[[^\]\n]{0,80}?(?:it|s)?")
 _OURS = ("loss", "reward", "grad_norm", "learning_rate", "kl", "objective/", "eval_", "train_runtime")
 _TORN = re.compile(r"\{'(?:loss|eval_|objective/|num_tokens|reward)[^'{}]*': '?[-+\dni]")
@@ -75,10 +76,13 @@ def read(path: Path, *, mapping: dict[str, str], config: Mapping[str, Any] | Non
     records = [entry if isinstance(entry, Event) else {**entry, "step": next(numbered)} for entry in entries]
     if torn:
         notes.append(f"{torn} printed dictionaries end too early and are left out")
-    return state.run_of(
+    run = state.run_of(
         records, path, format=NAME, mapping=mapping, config=config, planned=planned, skipped=torn, notes=notes,
         trainer=next((trainer for sign, trainer in _INSIDE if sign.search(head(path))), "trl"),
     )  # fmt: skip
+    if parser.pace:
+        run.history.about = {**run.history.about, "pace_s": parser.pace}
+    return run
 
 
 class _Parser(ConsoleParser):
@@ -91,9 +95,13 @@ class _Parser(ConsoleParser):
         self.behind: list[dict[int, int]] = []
         """The first count of every bar behind each of the printed."""
         self._bars: dict[int, int] = {}
+        self.pace = 0.0
+        """Seconds a step as the newest progress bar has them; 0 where it shows steps a second."""
 
     def see(self, line: Line) -> None:
         text = line.text
+        if "s/it" in text and (paces := _PACE.findall(text)):
+            self.pace = float(paces[-1])
         if "/" in text and "[" in text:
             for match in _BAR.finditer(text):
                 if len(self._bars) > 64 and int(match[2]) not in self._bars:

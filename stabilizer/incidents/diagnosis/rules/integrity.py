@@ -30,7 +30,10 @@ def overflow(case: Case) -> Verdict:
         return NO
     if "reward/mean" in _metrics(found):
         return 0.3, ["the reward itself is NaN or infinite"]
-    return 0.6, [f"{found.summary}: overflow, a division by zero, or a reward that is NaN or infinite"]
+    return 0.6, [
+        f"{found.summary}: overflow (float16 in a model made for bfloat16), a batch whose labels or answers"
+        " are all masked or empty, a division by zero, or a reward that is NaN or infinite"
+    ]
 
 
 def precision(case: Case) -> Verdict:

@@ -1,0 +1,329 @@
+"""What stands out in a handful of rows, and what to look at: what a colleague says of a pasted table.
+
+Detectors judge trends and need more rows. A sign is a fact of the newest row with the settings that usually make it; it
+is no verdict. Each entry of `SIGNS` is one function over the newest view. It answers only where the fact is in the log.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection
+from typing import NamedTuple
+
+import numpy as np
+
+from stabilizer.runs.history import RunView
+
+FEW = 24
+"""Rows up to which signs are shown; with more, the detectors judge."""
+CUT = 0.25
+"""Share of answers cut at the limit from which users ask for it: a quarter of the answers earn nothing."""
+GENERATES = 0.6
+"""Share of a step spent on generation from which it decides the pace."""
+SLOW_S = 60.0
+"""Seconds a step from which users ask why it is slow."""
+FAR = 0.05
+"""Approximate KL, in nats, of the updates of one batch: PPO's usual target is 0.01 to 0.02."""
+CLIPPED = 0.4
+"""Share clipped in the updates of one batch, from which most samples teach nothing; 0.1 to 0.2 is usual."""
+RANDOM = 3.5
+"""Entropy in nats a token above which text is nearly random: language models sample at 0.2 to 2."""
+SPENT = 0.02
+"""Entropy in nats below which a policy chooses nearly the same each time."""
+BLIND = 0.05
+"""Explained variance below which a critic is no better than a constant."""
+HIGH_RATE = 2e-5
+"""Learning rate above the usual 1e-6 to 1e-5 of reinforcement learning with language models."""
+HIGH_RATE_GAME = 3e-3
+"""The same for small networks in environments; PPO's default is 3e-4."""
+DRIFTED = 0.5
+"""KL to the reference in nats a token; runs that stay sane end below 0.1."""
+APART = 0.01
+"""KL between engine and trainer on the same weights; 1e-4 to 1e-3 is rounding."""
+GAP = 0.04
+"""Mean absolute difference of a token's log-probability; 0.005 to 0.02 is bf16's rounding."""
+SEPARATED = 0.99
+"""Share of pairs told apart after which preference training has nothing left to learn."""
+OF_GAMES = {"fps", "ep_rew_mean", "episode_len_mean", "total_timesteps", "training_iteration", "clip_range"}
+"""Columns of logs whose policy plays in an environment instead of writing text."""
+
+
+class Sign(NamedTuple):
+    """A fact of the newest row, and what usually makes it."""
+
+    id: str
+    what: str
+    """With the numbers of the log."""
+    look: str
+    """What to look at or to change."""
+
+
+Answer = tuple[str, str] | None
+
+
+def signs(view: RunView, causes: Collection[str] = ()) -> list[Sign]:
+    """What stands out in a short log; `causes` of findings are not repeated."""
+    if max((len(view.series(name).values) for name in view.names()), default=0) > FEW:
+        return []
+    told = [(name, ask(view)) for name, ask, cause in SIGNS if cause not in causes]
+    return [Sign(name, *said) for name, said in told if said]
+
+
+def _last(view: RunView, name: str) -> float | None:
+    """The newest value; None where there is none or it is not finite."""
+    values = view.series(name).values
+    return float(values[-1]) if len(values) and math.isfinite(values[-1]) else None
+
+
+def _named(view: RunView, end: str) -> float | None:
+    """The newest value of a column of the trainer's own."""
+    return next((_last(view, name) for name in view.names() if name.endswith(end)), None)
+
+
+def _plays(view: RunView) -> bool:
+    return any(name.rpartition("/")[2] in OF_GAMES for name in view.names())
+
+
+def not_a_number(view: RunView) -> Answer:
+    """A column whose newest value is NaN or infinite."""
+    bad = [name for name in view.names() if len(v := view.series(name).values) and not math.isfinite(v[-1])]
+    if not bad:
+        return None
+    zero = [name for name in view.names() if name.endswith("loss") and _last(view, name) == 0]
+    masked = (
+        f"; {zero[0]} prints as 0 because the trainer replaces NaN by 0" if zero and "optim/grad_norm" in bad else ""
+    )
+    return (
+        f"{', '.join(bad[:3])} is not a number{masked}",
+        "usual causes: float16 where the model was made for bfloat16 (load and train in bf16 or float32), a batch in"
+        " which every label is masked or every answer empty, log-probabilities of -inf from a masked token, or weights"
+        " damaged by an earlier update (then go back to a checkpoint before the first NaN, at a lower learning rate)",
+    )
+
+
+def answers_cut(view: RunView) -> Answer:
+    """Many answers end at the length limit."""
+    cut = _last(view, "rollout/truncated_frac")
+    if cut is None or cut < CUT:
+        return None
+    most = _last(view, "rollout/length_max")
+    at = f" at {most:,.0f} tokens" if most else ""
+    return (
+        f"{cut:.0%} of answers are cut by the length limit{at}",
+        "a cut answer has no result and earns nothing, so the reward shows the limit as much as the skill: raise"
+        " max_completion_length (data.max_response_length, generate_max_len), ask for shorter answers, or leave cut"
+        " ones out of the loss (mask_truncated_completions)",
+    )
+
+
+def lengths_equal(view: RunView) -> Answer:
+    """Every row has the same mean length."""
+    length = view.series("rollout/length_mean").finite().values
+    if "rollout/truncated_frac" in view or _plays(view) or len(length) < 2 or np.ptp(length) or length[0] % 1:
+        return None
+    return (
+        f"the mean length of answers is exactly {length[0]:,.0f} in every row",
+        "that is the length limit itself: every answer is cut before it ends. Raise the limit, check that the end token"
+        " of the chat template is the one generation stops at, and that the prompt asks for an end",
+    )
+
+
+def generation_rules(view: RunView) -> Answer:
+    """Generation takes most of a step."""
+    step, rollout = _last(view, "time/step_s"), _last(view, "time/rollout_s")
+    if step is None or rollout is None or step < SLOW_S / 6 or rollout < GENERATES * step:
+        return None
+    return (
+        f"generation takes {rollout:,.0f} s of a step of {step:,.0f} s ({rollout / step:.0%})",
+        "the longest answer of a batch sets its time, and other GPUs wait: a lower length limit, an engine on every GPU"
+        " (vllm_mode='colocate', tensor parallel 1, more engines), more memory for its cache (gpu_memory_utilization,"
+        " max_num_seqs), CUDA graphs (enforce_eager=False), or asynchronous rollouts",
+    )
+
+
+def step_slow(view: RunView) -> Answer:
+    """A step takes minutes."""
+    pace = view.about("pace_s")
+    step = _last(view, "time/step_s") or (pace if isinstance(pace, float) else None)
+    answers = {"reward/mean", "rollout/length_mean"} & set(view.names())
+    if step is None or step < SLOW_S or "time/rollout_s" in view or not answers or _plays(view):
+        return None
+    length, most = _last(view, "rollout/length_mean"), _last(view, "rollout/length_max")
+    of = f", with answers of {length:,.0f} tokens in the mean" if length else ""
+    longest = f" and {most:,.0f} at most" if length and most else ""
+    return (
+        f"a step takes {step:,.0f} s{of}{longest}",
+        "nearly all of that is generation as a rule: transformers generates slowly, an engine (use_vllm=True,"
+        " vllm_mode='colocate') is 5 to 20 times faster, one GPU that generates for all lets the others wait, and"
+        " gradient checkpointing with use_cache=False slows every token; fewer or shorter answers cost least",
+    )
+
+
+def updates_far(view: RunView) -> Answer:
+    """The updates of one batch move the policy far."""
+    kl, clip = _last(view, "policy/kl_old"), _last(view, "policy/clip_frac")
+    if not ((kl or 0) > FAR or (clip or 0) > CLIPPED):
+        return None
+    parts = [f"an approximate KL of {kl:.3g}" if kl else "", f"{clip:.0%} of samples clipped" if clip else ""]
+    rate = _last(view, "optim/lr")
+    at = f" (now {rate:.2g})" if rate else ""
+    return (
+        f"the updates of one batch move the policy far: {' and '.join(filter(None, parts))}",
+        f"usual are 0.02 and 20 %: lower the learning rate{at} by 3 to 10, use fewer epochs or updates a batch"
+        " (n_epochs, ppo_epochs, num_iterations), a larger batch, or target_kl=0.02, which ends a batch early",
+    )
+
+
+def entropy_random(view: RunView) -> Answer:
+    """Text is nearly random."""
+    entropy = _last(view, "policy/entropy")
+    if entropy is None or entropy < RANDOM or _plays(view):
+        return None
+    return (
+        f"the entropy is {entropy:.3g} nats a token: the text is nearly random",
+        "if it was so from the start: the wrong chat template, damaged weights, or a temperature far above 1. If it"
+        " rose: an entropy bonus (set entropy_coeff to 0), a high upper clip limit (clip_ratio_high), or too high a"
+        " learning rate; read some answers and go back to a checkpoint before it rose",
+    )
+
+
+def entropy_spent(view: RunView) -> Answer:
+    """The policy chooses nearly the same each time."""
+    entropy = _last(view, "policy/entropy")
+    if entropy is None:
+        entropy = abs(value) if (value := _named(view, "entropy_loss")) is not None else None
+    if entropy is None or not 0 <= entropy < SPENT:
+        return None
+    return (
+        f"the entropy is {entropy:.2g}: the policy chooses nearly the same each time and no longer explores",
+        "an entropy bonus (ent_coef or entropy_coeff 0.01), temperature 1, a higher upper clip limit"
+        " (clip_ratio_high 0.28), a lower learning rate; start from a checkpoint in which it still varied",
+    )
+
+
+def critic_blind(view: RunView) -> Answer:
+    """The critic explains nothing."""
+    explained, loss = _last(view, "value/explained_variance"), _last(view, "value/loss")
+    if explained is None or explained > BLIND:
+        return None
+    worse = "worse than a constant guess" if explained < -BLIND else "no better than a constant guess"
+    lost = f", at a value loss of {loss:,.3g}" if loss is not None else ""
+    return (
+        f"the explained variance is {explained:.2g}: the critic is {worse}{lost}",
+        "expected in the first updates. If it stays: normalise rewards or returns (VecNormalize, reward scaling), a"
+        " critic of its own or a higher learning rate for it, warm it up before the policy moves (critic_warmup), and"
+        " more samples a batch",
+    )
+
+
+def rate_high(view: RunView) -> Answer:
+    """A learning rate above what such runs use."""
+    rates = view.series("optim/lr").finite().values
+    games = _plays(view)
+    limit = HIGH_RATE_GAME if games else HIGH_RATE
+    rewarded = games or "reward/mean" in view
+    if not rewarded or not len(rates) or rates.max() < limit:
+        return None
+    usual = "3e-4 is PPO's default" if games else "1e-6 is usual for all weights, up to 1e-5 for adapters (LoRA)"
+    return (
+        f"the learning rate is {rates.max():.2g}",
+        f"{usual}; a rate that is too high shows as KL, gradient norm or clipped share that climb, then as shorter,"
+        " repeated or broken text",
+    )
+
+
+def drifted(view: RunView) -> Answer:
+    """The policy is far from the reference."""
+    kl = _last(view, "policy/kl_ref")
+    if kl is None or kl < DRIFTED:
+        return None
+    return (
+        f"the KL to the reference is {kl:.3g} nats a token",
+        "below 0.1 is usual: a lower learning rate, a larger KL weight (beta, kl_loss_coef), and rewards that odd text"
+        " does not gain; if it is high in the first row, reference and policy are not the same model",
+    )
+
+
+def engine_apart(view: RunView) -> Answer:
+    """Engine and trainer give different probabilities."""
+    kl, gap = _last(view, "policy/mismatch_kl"), _named(view, "logprob_abs_diff")
+    if not ((kl or 0) > APART or (gap or 0) > GAP):
+        return None
+    by = f"{kl:.3g} nats a token" if (kl or 0) > APART else f"{gap:.3g} in a token's log-probability"
+    return (
+        f"engine and trainer differ by {by} on the same text",
+        "stale or wrongly sent weights, a part the engine left unloaded (a vision encoder, an adapter), another"
+        " precision (fp8 or fp16 in the engine), another temperature or template, or an engine release with a fault:"
+        " try another release, compare one text by both, and correct by importance weights (TIS)",
+    )
+
+
+def never_ends(view: RunView) -> Answer:
+    """No answer holds an end token."""
+    ends = _named(view, "num_eos_tokens")
+    if ends is None or ends > 0:
+        return None
+    return (
+        "no answer holds an end token (num_eos_tokens is 0)",
+        "answers are longer than response_length, or the end token is none that the model writes: a longer"
+        " response_length, stop_token='eos', the tokenizer of the SFT model, missing_eos_penalty=1.0",
+    )
+
+
+def pairs_separated(view: RunView) -> Answer:
+    """Preference training tells every pair apart by far."""
+    accuracy, margin = _named(view, "rewards/accuracies"), _named(view, "rewards/margins")
+    if accuracy is None or margin is None or accuracy < SEPARATED or margin < 5:
+        return None
+    return (
+        f"{accuracy:.0%} of pairs are separated, by a margin of {margin:.3g}",
+        "nothing is left to learn from them, and more steps only push both answers down: stop earlier (one epoch), a"
+        " lower learning rate (5e-7 for all weights), a larger beta, and check that chosen and rejected do not differ"
+        " in a trivial way (length, format, a template on one side)",
+    )
+
+
+def both_fall(view: RunView) -> Answer:
+    """The chosen answers become less likely too."""
+    chosen, margin = _named(view, "rewards/chosen"), _named(view, "rewards/margins")
+    if chosen is None or margin is None or chosen > -0.5 or margin <= 0:
+        return None
+    return (
+        f"rewards/chosen is {chosen:.3g} while the margin is {margin:.3g}",
+        "expected in DPO: only the gap is trained, and both log-probabilities usually fall. If the text gets worse: a"
+        " lower learning rate, a larger beta, an SFT term (rpo_alpha), or SFT on the chosen answers first",
+    )
+
+
+def signal_rare(view: RunView) -> Answer:
+    """Most groups give no gradient."""
+    silent, reward = _last(view, "reward/zero_std_frac"), _last(view, "reward/mean")
+    if silent is None or silent < 0.5:
+        return None
+    at = f" at a mean reward of {reward:.3g}" if reward is not None else ""
+    return (
+        f"in {silent:.0%} of groups every answer earns the same{at}",
+        "such groups give no gradient: prompts of middle difficulty (solved in 20 to 80 % of tries), more answers a"
+        " prompt, or dynamic sampling, which draws again",
+    )
+
+
+SIGNS: tuple[tuple[str, Callable[[RunView], Answer], str], ...] = (
+    ("not-a-number", not_a_number, ""),
+    ("answers-cut", answers_cut, "capped-length"),
+    ("lengths-equal", lengths_equal, "capped-length"),
+    ("updates-far", updates_far, "lr-too-high"),
+    ("drifted", drifted, "lr-too-high"),
+    ("entropy-random", entropy_random, ""),
+    ("entropy-spent", entropy_spent, "exploration-exhausted"),
+    ("rate-high", rate_high, "lr-too-high"),
+    ("critic-blind", critic_blind, "config-error"),
+    ("never-ends", never_ends, ""),
+    ("engine-apart", engine_apart, ""),
+    ("signal-rare", signal_rare, "dead-groups"),
+    ("generation-rules", generation_rules, ""),
+    ("step-slow", step_slow, ""),
+    ("pairs-separated", pairs_separated, ""),
+    ("both-fall", both_fall, ""),
+)
+"""Every sign: id, question, and the cause of a finding that says the same. The gravest come first."""

@@ -1,0 +1,48 @@
+"""Pasted texts without metrics and errors: where the program stands."""
+
+import io
+import json
+import sys
+
+import pytest
+
+from stabilizer.cli import main
+
+
+def answered(text, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    code = main(["diagnose", "-", "--json"])
+    return code, json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(
+    ("last", "trouble"),
+    [
+        ("node1:31:31 [0] NCCL INFO ncclCommInitRank comm 0x55 rank 0 nranks 4 - Init START", "waits-for-processes"),
+        ("  0%|          | 0/500 [00:00<?, ?it/s]", "first-step"),
+        ("12:01:02 Using /root/.cache/torch_extensions/py310_cu121 as PyTorch extensions root...", "builds-extension"),
+        ("INFO 07-21 13:02:44 Capturing CUDA graph shapes:   0%|          | 0/67 [00:00<?, ?it/s]", "engine-compiles"),
+        ("12:01:02 INFO nothing known", "without-error"),
+    ],
+)
+def test_a_log_that_only_stops_is_explained_by_its_last_line(last, trouble, monkeypatch, capsys):
+    text = f"2025-07-21 13:02:40 INFO starting\n2025-07-21 13:02:41 INFO model config read\n{last}\n"
+    code, found = answered(text, monkeypatch, capsys)
+    assert found["findings"][0]["evidence"]["trouble"] == f"log/ends-{trouble}"
+    assert found["findings"][0]["severity"] == "warn" and code == 1
+
+
+def test_the_summary_of_a_training_alone_is_read(monkeypatch, capsys):
+    text = (
+        "{'train_runtime': 12.3, 'train_samples_per_second': 8.1, 'train_loss': 0.0, 'epoch': 1.0}\n"
+        "100%|##########| 12/12 [00:12<00:00,  1.02s/it]\n"
+    )
+    code, found = answered(text, monkeypatch, capsys)
+    assert code == 0 and "mean loss 0.0" in found["findings"][0]["summary"]
+
+
+def test_the_pace_of_a_progress_bar_counts(monkeypatch, capsys):
+    row = "{'loss': 0.0, 'grad_norm': 0.2, 'completion_length': 812.6, 'reward': 0.04, 'reward_std': 0.1, 'epoch': 0.0}"
+    text = f"{row}\n  0%|          | 1/1000 [04:44<78:50:12, 284.09s/it]\n"
+    _, found = answered(text, monkeypatch, capsys)
+    assert [sign["id"] for sign in found["signs"]] == ["step-slow"] and "284 s" in found["signs"][0]["what"]

@@ -1,0 +1,74 @@
+"""A handful of rows shows facts, each with what usually makes it; healthy rows show none, and long logs are judged."""
+
+import math
+
+import numpy as np
+import pytest
+
+from stabilizer.analysis.signs import FEW, SIGNS, signs
+from tests.analysis.test_changes import view
+
+HEALTHY = {
+    "reward__mean": [0.4, 0.42, 0.41], "reward__zero_std_frac": [0.2, 0.25, 0.2], "policy__loss": [0.01, 0.0, 0.02],
+    "policy__kl_ref": [0.001, 0.002, 0.002], "policy__kl_old": [0.001, 0.002, 0.001], "policy__clip_frac": [0.01] * 3,
+    "policy__entropy": [0.6, 0.6, 0.59], "policy__mismatch_kl": [2e-4] * 3, "optim__grad_norm": [0.4, 0.5, 0.4],
+    "optim__lr": [1e-6] * 3, "rollout__length_mean": [410.5, 420.1, 405.0], "rollout__length_max": [1024.0] * 3,
+    "rollout__truncated_frac": [0.02, 0.03, 0.02], "time__step_s": [40.0, 41.0, 40.0], "time__rollout_s": [20.0] * 3,
+    "value__explained_variance": [0.6, 0.7, 0.7], "value__loss": [0.1] * 3,
+}  # fmt: skip
+CASES = {
+    "not-a-number": {"policy__kl_ref": [0.0, math.nan]},
+    "answers-cut": {"rollout__truncated_frac": [0.62], "rollout__length_max": [2048.0]},
+    "lengths-equal": {"rollout__length_mean": [200.0, 200.0, 200.0]},
+    "updates-far": {"policy__kl_old": [0.63], "policy__clip_frac": [0.71], "optim__lr": [0.01]},
+    "drifted": {"policy__kl_ref": [0.9]},
+    "entropy-random": {"policy__entropy": [6.2]},
+    "entropy-spent": {"policy__entropy": [0.0001]},
+    "rate-high": {"optim__lr": [1e-4], "reward__mean": [0.2]},
+    "critic-blind": {"value__explained_variance": [-1.0], "value__loss": [10.0]},
+    "never-ends": {"trl__val__num_eos_tokens": [0.0]},
+    "engine-apart": {"policy__mismatch_kl": [0.08]},
+    "signal-rare": {"reward__zero_std_frac": [0.9], "reward__mean": [0.03]},
+    "generation-rules": {"time__step_s": [530.0], "time__rollout_s": [420.0]},
+    "step-slow": {"time__step_s": [284.0], "rollout__length_mean": [820.0]},
+    "pairs-separated": {"trl__rewards__accuracies": [1.0], "trl__rewards__margins": [13.5]},
+    "both-fall": {"trl__rewards__chosen": [-12.4], "trl__rewards__margins": [13.5]},
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_fact_is_told_with_its_numbers_and_what_to_look_at(name):
+    found = {sign.id: sign for sign in signs(view(**CASES[name]))}
+    assert name in found and found[name].look
+    assert name == "not-a-number" or any(character.isdigit() for character in found[name].what)
+
+
+def test_every_sign_has_a_case():
+    assert CASES.keys() == {name for name, _, _ in SIGNS}
+
+
+def test_healthy_rows_show_no_sign():
+    assert signs(view(**HEALTHY)) == []
+
+
+def test_a_long_log_is_left_to_the_detectors():
+    rows = np.full(FEW + 1, 0.9)
+    assert signs(view(policy__kl_ref=rows)) == [] != signs(view(policy__kl_ref=rows[:FEW]))
+
+
+def test_what_a_finding_names_is_not_repeated():
+    shown = view(**CASES["answers-cut"])
+    assert signs(shown) and signs(shown, {"capped-length"}) == []
+
+
+def test_engines_are_compared_by_log_probabilities_too():
+    assert [sign.id for sign in signs(view(train_rollout_logprob_abs_diff=[0.072]))] == ["engine-apart"]
+    assert signs(view(train_rollout_logprob_abs_diff=[0.012])) == []
+
+
+def test_games_have_rates_and_entropies_of_their_own():
+    shown = view(fps=[800.0], optim__lr=[3e-4], reward__mean=[-150.0], policy__entropy=[4.2])
+    assert signs(shown) == []
+    assert [sign.id for sign in signs(view(fps=[800.0], optim__lr=[0.01], entropy_loss=[-0.001]))] == [
+        "entropy-spent", "rate-high",
+    ]  # fmt: skip
