@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from stabilizer.configs.config import ConfigError
-from stabilizer.core.records import Event
+from stabilizer.core.records import SEVERITIES, Event
 from stabilizer.formats.console import lines
 from stabilizer.formats.rows import assemble
-from stabilizer.preflight.check import Options, as_json, exit_code, preflight
+from stabilizer.preflight.check import Options, Preflight, as_json, exit_code, preflight
 from stabilizer.runs.loaded import PASTED, LoadedRun, NoMetrics
 from stabilizer.runs.reader import RunError
 from stabilizer.troubles.linux import ENDS_WITH
@@ -30,6 +30,8 @@ _OF_A_LOG = re.compile(
     r"\d\d:\d\d:\d\d|\b(?:INFO|DEBUG|WARNING)\b|\[rank ?\d|\d{1,3}%\||\bit/s|s/it\]|^\[?\d{4}-\d\d-\d\d|pid=\d"
     r"|'train_runtime'"
 )
+REFUSED = "trainer/rejects"
+"""The rule about what the trainer itself refuses; a missing value is one such reason."""
 _SUMMARY = "'train_runtime'"
 """What the last row of transformers' trainers holds; a progress bar may follow it."""
 _PYTHON = re.compile(r"\b[A-Z]\w{1,40}(?:Config|Arguments|Trainer)\(")
@@ -73,11 +75,25 @@ def _as_configuration(path: Path, args: argparse.Namespace) -> int | None:
     if _PYTHON.search(path.read_text(encoding="utf-8", errors="replace")):
         path = path.rename(path.with_suffix(".py"))
     try:
-        result = preflight(path, Options())
+        result = _excerpt(preflight(path, Options()))
     except (ConfigError, RunError, ValueError):
         return None
     print_result(result, as_json(result) if args.json else None)
     return exit_code(result.verdict, args.fail_on)
+
+
+def _excerpt(result: Preflight) -> Preflight:
+    """What was found in a text that may be a part of the settings: a value that it lacks may be set elsewhere."""
+    text = replace(result.config.parsed, path=Path(PASTED))
+    found = [replace(finding, file=PASTED) for finding in result.findings]
+    found = [
+        replace(finding, severity="info", summary=f"if the text is complete: {finding.summary}")
+        if finding.id == REFUSED and finding.line is None
+        else finding
+        for finding in found
+    ]
+    found.sort(key=lambda finding: -SEVERITIES.index(finding.severity))
+    return replace(result, config=replace(result.config, parsed=text), findings=tuple(found))
 
 
 def _ends_silently(path: Path) -> LoadedRun | None:

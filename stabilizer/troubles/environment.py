@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from stabilizer.troubles.trouble import Trouble
+from stabilizer.troubles.arithmetic import whole
+from stabilizer.troubles.trouble import Trouble, Values
 
 LIBRARY = ("site-packages", "dist-packages")
 """The last frames lie in installed code: the caller was written for another release."""
@@ -10,6 +11,13 @@ TOGETHER = (
     "install the versions that the trainer names (setup.py, requirements, Dockerfile), all together: trainer, torch, vLLM,"
     " transformers, flash-attn; `pip show` tells what is there"
 )
+
+
+def _nonempty(values: Values) -> dict[str, object]:
+    if not whole(values["want"]):
+        raise ValueError("empty under ZeRO-3")
+    return {}
+
 
 TROUBLES = (
     Trouble(
@@ -260,7 +268,7 @@ TROUBLES = (
         cause="a CUDA library is missing or of another version than torch or the extension was built with",
         fix="install torch and the extension for the same CUDA, unset LD_LIBRARY_PATH, and in a container pass the driver "
         "through (--gpus all)",
-        source="pytorch/pytorch: installation", certainty="likely", kind="config-error",
+        source="pytorch/pytorch: installation", certainty="certain", kind="config-error",
         example="ImportError: libcudart.so.11.0: cannot open shared object file: No such file or directory",
     ),
     Trouble(
@@ -315,5 +323,240 @@ TROUBLES = (
         fix="pip install -U xformers for the installed torch, or remove it",
         source="facebookresearch/xformers", severity="warn", certainty="certain", kind="config-error",
         example="WARNING[XFORMERS]: xFormers can't load C++/CUDA extensions. xFormers was built for:",
+    ),
+    Trouble(
+        id="linux/killed",
+        shows=("^Killed$", "line {n}: {pid} Killed", "[{pid:w}] Killed "),
+        cause="the process was killed from outside without a word of its own, nearly always by the kernel because main memory (not the GPU's) was full",
+        fix="`dmesg -T | grep -i kill` confirms it. Then less main memory: no CPU offload, one process that loads the model at a time, fewer workers, a smaller "
+        "vLLM swap_space; or more memory for the container or job",
+        source="linux: oom killer", certainty="likely", kind="out-of-memory",
+        example="Killed",
+    ),
+    Trouble(
+        id="linux/crashed-in-compiled-code",
+        shows=("^Segmentation fault (core dumped)$", "^Segmentation fault$", "Fatal Python error: Segmentation fault", "Fatal Python error: Aborted", "^Aborted (core dumped)$",
+               "free(): invalid pointer", "double free or corruption", "munmap_chunk(): invalid pointer", "corrupted size vs. prev_size", "exitcode: -11", "exitcode  : -11"),
+        cause="a process crashed inside compiled code; the log does not show where",
+        fix="PYTHONFAULTHANDLER=1 prints the Python line; usual causes are packages built for another torch or CUDA (flash-attn, vLLM, bitsandbytes, opencv or "
+        "tcmalloc beside them): import them one by one, reinstall them as one set, then try without CUDA graphs and custom kernels",
+        source="python: faulthandler", certainty="possible", kind="infrastructure",
+        example="Fatal Python error: Segmentation fault",
+    ),
+    Trouble(
+        id="python/no-file",
+        shows=("No such file or directory: '{path:w}'", "can't open file '{path:w}': [Errno 2]"),
+        cause="the process finds no file or folder {path}",
+        fix="give an absolute path (Ray workers and launchers start in other folders), check the name and that every node and the container see it, and create "
+        "the folder first if the program writes there",
+        source="python: FileNotFoundError", certainty="likely", kind="config-error",
+        example="FileNotFoundError: [Errno 2] No such file or directory: 'data/gsm8k/train.parquet'",
+    ),
+    Trouble(
+        id="python/encoding",
+        shows=("'{codec:w}' codec can't decode byte", "'{codec:w}' codec can't encode character"),
+        cause="a file is read or written as {codec}, and it is of another encoding (UTF-8 on a Windows machine of another language, or a binary file read as text)",
+        fix="export PYTHONUTF8=1 (set PYTHONUTF8=1 on Windows), or open(..., encoding='utf-8'); if the codec is utf-8 already, look whether the file is text at all",
+        source="python: UTF-8 mode", certainty="likely", kind="config-error",
+        example="UnicodeDecodeError: 'gbk' codec can't decode byte 0xa6 in position 35: illegal multibyte sequence",
+    ),
+    Trouble(
+        id="python/arguments",
+        shows=("error: the following arguments are required: {names:t}$", "error: argument {names:t}: expected", "error: argument {names:t}: invalid"),
+        cause="the command line lacks or misuses {names}",
+        fix="run the script with --help for its arguments in the installed release; a backslash at the end of a line must be its last character, or the lines that "
+        "follow are lost",
+        source="python: argparse", certainty="certain", kind="config-error",
+        example="train.py: error: the following arguments are required: --model_name_or_path",
+    ),
+    Trouble(
+        id="torch/no-nccl",
+        shows=("Distributed package doesn't have NCCL built in",),
+        cause="this torch has no NCCL: a Windows, macOS or CPU build",
+        fix="the gloo backend (backend='gloo', ddp_backend='gloo'), a Linux machine or WSL 2 for several GPUs, or one process",
+        source="pytorch/pytorch: distributed_c10d.py", certainty="certain", kind="config-error",
+        example="RuntimeError: Distributed package doesn't have NCCL built in",
+    ),
+    Trouble(
+        id="torch/libuv",
+        shows=("use_libuv was requested but PyTorch was buil",),
+        cause="torch on Windows was built without libuv, and its rendezvous asks for it",
+        fix="set USE_LIBUV=0 before the start, or use WSL 2",
+        source="pytorch/pytorch: TCPStore", certainty="certain", kind="config-error",
+        example="RuntimeError: use_libuv was requested but PyTorch was build without libuv support",
+    ),
+    Trouble(
+        id="torch/mps",
+        shows=("MPS backend out of memory", "is not currently implemented for the MPS device", "Placeholder storage has not been allocated on MPS device"),
+        cause="Apple's GPU backend lacks the memory or the operation, or a part of the model stayed on the CPU",
+        fix="PYTORCH_ENABLE_MPS_FALLBACK=1 for missing operations, model and inputs on one device (.to('mps')), smaller batches "
+        "(PYTORCH_MPS_HIGH_WATERMARK_RATIO=0.0 lifts the limit); these trainers are made for CUDA",
+        source="pytorch/pytorch: MPS backend", certainty="certain", kind="config-error",
+        example="RuntimeError: MPS backend out of memory (MPS allocated: 17.20 GB, other allocations: 1.02 GB, max allowed: 18.13 GB).",
+    ),
+    Trouble(
+        id="rocm/device-function",
+        shows=("HIP error: invalid device function", "HIP error: no kernel image is available"),
+        cause="this build of torch for ROCm has no code for this AMD GPU",
+        fix="HSA_OVERRIDE_GFX_VERSION=11.0.0 (10.3.0 for RDNA 2) for consumer cards near a supported one, or the torch build for your ROCm release",
+        source="ROCm/ROCm: supported GPUs", certainty="likely", kind="config-error",
+        example="RuntimeError: HIP error: invalid device function",
+    ),
+    Trouble(
+        id="build/no-compiler",
+        shows=("Ninja is required to load C++ extensions", "nvcc: not found", "nvcc: command not found", "Could not find nvcc", "No such file or directory: "
+               "'/usr/local/cuda/bin/nvcc'"),
+        cause="a kernel is compiled here at run or install time, and ninja or the CUDA compiler (nvcc) is not there",
+        fix="pip install ninja; install the CUDA toolkit of torch.version.cuda (conda install -c nvidia cuda-toolkit), set CUDA_HOME and put $CUDA_HOME/bin on PATH; or "
+        "install a ready wheel of the package",
+        source="pytorch/pytorch: cpp_extension", certainty="certain", kind="config-error",
+        example="/bin/sh: 1: /usr/local/cuda/bin/nvcc: not found",
+    ),
+    Trouble(
+        id="build/killed",
+        shows=("Killed signal terminated program cc1plus", "Killed signal terminated program cicc", "nvcc error   : 'cicc' died due to signal 9"),
+        cause="the compiler was killed, because many files were compiled at once and main memory was full",
+        fix="MAX_JOBS=2 pip install --no-build-isolation PACKAGE, or a ready wheel",
+        source="Dao-AILab/flash-attention: installation", certainty="certain", kind="out-of-memory",
+        example="c++: fatal error: Killed signal terminated program cc1plus",
+    ),
+    Trouble(
+        id="build/failed",
+        shows=("ERROR: Could not build wheels for {names:t}, which is required", "ERROR: Failed building wheel for {names:w}", "error: subprocess-exited-with-error",
+               "Failed to build `{names:w}`", "ERROR: Failed to build installable wheels"),
+        cause="a package is compiled from source, and the build fails",
+        fix="the first error above names the reason (no compiler, no nvcc, torch missing in the isolated build, Python too new): prefer a ready wheel for your Python, "
+        "torch and CUDA; else install torch first, then pip install --no-build-isolation with MAX_JOBS=4",
+        source="pypa/pip", certainty="possible", kind="config-error",
+        example="ERROR: Could not build wheels for deepspeed, which is required to install pyproject.toml-based projects",
+    ),
+    Trouble(
+        id="versions/shared-library",
+        shows=("ImportError: {library:w}: cannot open shared object file: No such file or directory", "OSError: {library:w}: cannot open shared object file: No such file"),
+        cause="a compiled package needs the system library {library}, which is not installed or not on the search path",
+        fix="apt install the package that holds it (libGL.so.1: libgl1, or opencv-python-headless; libnuma: libnuma1; libcu*: the CUDA release torch was built for), or "
+        "put its folder on LD_LIBRARY_PATH",
+        source="linux: ld.so", certainty="likely", kind="config-error",
+        example="ImportError: libGL.so.1: cannot open shared object file: No such file or directory",
+    ),
+    Trouble(
+        id="versions/protobuf",
+        shows=("Descriptors cannot not be created directly", "Descriptors cannot be created directly", "cannot import name 'builder' from 'google.protobuf.internal'"),
+        cause="generated code and the installed protobuf are of different times",
+        fix="pip install -U protobuf for 'builder'; pip install 'protobuf<4' for descriptors, or upgrade the package in the traceback (wandb, tensorboard, onnx, ray)",
+        source="protocolbuffers/protobuf", certainty="certain", kind="config-error",
+        example="TypeError: Descriptors cannot be created directly.",
+    ),
+    Trouble(
+        id="transformers/tokenizer-of-newer-release",
+        shows=("'list' object has no attribute 'keys'", "'dict' object has no attribute 'model_type'"), frames=("tokenization_", "configuration_", "tokenizer"),
+        cause="the tokenizer or configuration was saved by a newer transformers, in a form the installed one cannot read",
+        fix="pip install -U transformers (in the range the trainer and engine allow), or take tokenizer_config.json from the original model",
+        source="huggingface/transformers#45200", certainty="likely", kind="config-error",
+        example='  File "/x/site-packages/transformers/tokenization_utils_base.py", line 1180, in _set_model_specific_special_tokens\n'
+        "AttributeError: 'list' object has no attribute 'keys'",
+    ),
+    Trouble(
+        id="torch/float-gradients",
+        shows=("Only Tensors of floating point and complex dtype can require gradients", "only Tensors of floating point dtype can require gradients"),
+        cause="quantised weights (integers) are to be trained or sharded as if they were numbers with gradients",
+        fix="train adapters on top of them (LoRA, prepare_model_for_kbit_training); with FSDP set bnb_4bit_quant_storage to the training type; ZeRO-3 does not shard them",
+        source="huggingface/peft: quantization", certainty="likely", kind="config-error",
+        example="RuntimeError: Only Tensors of floating point and complex dtype can require gradients",
+    ),
+    Trouble(
+        id="torch/leaf-in-place",
+        shows=("a leaf Variable that requires grad is being used in an in-place operation", "a view of a leaf Variable that requires grad is being used in an in-place"),
+        cause="the output of the embeddings was made to require a gradient (as checkpointing of adapters needs) and is then changed in place, or a weight is edited without "
+        "no_grad",
+        fix="gradient_checkpointing_kwargs={{'use_reentrant': False}} instead of enable_input_require_grads(); for vision models freeze the tower or upgrade transformers; "
+        "edit weights under torch.no_grad()",
+        source="huggingface/transformers: gradient checkpointing", certainty="likely",
+        example="RuntimeError: a leaf Variable that requires grad is being used in an in-place operation.",
+    ),
+    Trouble(
+        id="torch/no-inf-checks",
+        shows=("No inf checks were recorded for this optimizer",),
+        cause="with fp16 no parameter of the optimizer got a gradient in this step: all are frozen, the adapter is not active, or the loss was skipped",
+        fix="model.print_trainable_parameters() must show some; load adapters with is_trainable=True, call model.train(), and prefer bf16=True",
+        source="pytorch/pytorch: amp/grad_scaler.py", certainty="likely", kind="config-error",
+        example="AssertionError: No inf checks were recorded for this optimizer.",
+    ),
+    Trouble(
+        id="torch/sizes",
+        shows=("Sizes of tensors must match except in dimension {d}. Expected size {a} but got size {b}", "The expanded size of the tensor ({a}) must match the existing size "
+               "({b}) at non-singleton dimension {d}", "shape '[{shape:t}]' is invalid for input of size {a}"),
+        cause="tensors do not fit each other here. In this kind of training mostly texts of one batch that were padded or cut to different lengths, images of different sizes, "
+        "or rewards and masks of another number of answers",
+        fix="print the shapes at the innermost line; pad to the longest in the collator, give every row the same fields (an image or none), and compare lengths of answer, mask "
+        "and log-probabilities",
+        source="pytorch/pytorch", certainty="possible",
+        example="RuntimeError: Sizes of tensors must match except in dimension 0. Expected size 512 but got size 498 for tensor number 1 in the list.",
+    ),
+    Trouble(
+        id="torch/matrix-shapes",
+        shows=("mat1 and mat2 shapes cannot be multiplied ({a:w} and {b:w})", "mat1 and mat2 shapes cannot be multiplied"),
+        cause="a layer gets an input of another width than it was made for: parts of different models are combined (a value or reward head, a vision projector, a quantised "
+        "layer that was not prepared), or ZeRO-3 left a weight empty",
+        fix="check hidden sizes of both parts; under ZeRO-3 call the wrapped model; with quantised bases keep lm_head and projectors out of quantisation",
+        source="pytorch/pytorch", certainty="possible",
+        example="RuntimeError: mat1 and mat2 shapes cannot be multiplied (512x3584 and 1x8028160)",
+    ),
+    Trouble(
+        id="transformers/vocabulary-size",
+        shows=("size mismatch for {name:w}embed_tokens.weight: copying a param with shape torch.Size([{have}, ...the shape in current model is torch.Size([{want}, ",
+               "size mismatch for {name:w}lm_head.weight: copying a param with shape torch.Size([{have}, ...the shape in current model is torch.Size([{want}, "),
+        cause="the checkpoint's vocabulary has {have} tokens and the model's {want}: tokens were added before it was saved, or its config is another's",
+        fix="load the config saved beside the checkpoint, or model.resize_token_embeddings({have}) before the weights or adapter are loaded",
+        source="huggingface/transformers: resize_token_embeddings", certainty="certain", kind="config-error", work=_nonempty,
+        example="RuntimeError: Error(s) in loading state_dict: size mismatch for model.embed_tokens.weight: copying a param with shape torch.Size([151936, 3584]) from "
+        "checkpoint, the shape in current model is torch.Size([152064, 3584]).",
+    ),
+    Trouble(
+        id="transformers/tensor-of-other-shape",
+        shows=("Trying to set a tensor of shape torch.Size([{have:t}]) in \"{name:w}\" (which has shape torch.Size([{want:t}]))",),
+        cause="a weight of shape [{have}] is loaded into {name} of shape [{want}]: the files belong to another model, to another vocabulary, or are quantised (packed) while "
+        "the model is not",
+        fix="load with the config.json saved beside the weights; quantised files need their quantization_config and bitsandbytes; shape [0] means ZeRO-3: load inside the "
+        "trainer",
+        source="huggingface/accelerate: modeling.py", certainty="likely", kind="config-error",
+        example='ValueError: Trying to set a tensor of shape torch.Size([8028160, 1]) in "weight" (which has shape torch.Size([3584, 4480])), this looks incorrect.',
+    ),
+    Trouble(
+        id="hub/certificate",
+        shows=("SSLCertVerificationError", "certificate verify failed", "Cannot connect to proxy", "ProxyError('Unable to connect to proxy'"),
+        cause="a proxy or firewall stands between this machine and the internet: its certificate is not trusted, or it refuses",
+        fix="set https_proxy rightly (or unset it), REQUESTS_CA_BUNDLE and SSL_CERT_FILE to the company's certificate, HF_ENDPOINT to a mirror; or download elsewhere and "
+        "HF_HUB_OFFLINE=1",
+        source="python: requests", certainty="certain", kind="infrastructure",
+        example="requests.exceptions.SSLError: HTTPSConnectionPool(host='cdn.x.co', port=443): Max retries exceeded (Caused by SSLError(SSLCertVerificationError(1, "
+        "'certificate verify failed'",
+    ),
+    Trouble(
+        id="hub/server-error",
+        shows=("500 Server Error: Internal Server Error for url: https://huggingface.co", "504 Server Error: Gateway Time-out for url: https://huggingface.co", "503 Server Error: "
+               "Service Temporarily Unavailable for url: https://huggingface.co"),
+        cause="the hub itself answered with an error",
+        fix="try again later (status.huggingface.co); HF_HUB_OFFLINE=1 if the files are cached; hub_strategy='end' or push_to_hub=False so that a training does not depend on it",
+        source="huggingface/huggingface_hub", certainty="certain", kind="infrastructure",
+        example="huggingface_hub.errors.HfHubHTTPError: 500 Server Error: Internal Server Error for url: https://huggingface.co/api/models/x (Request ID: 1)",
+    ),
+    Trouble(
+        id="trl/ppo-value-model",
+        shows=("has no attribute 'base_model_prefix'", "'PolicyAndValueWrapper' object has no attribute '{name:w}'", "ForCausalLM' object has no attribute 'score'"),
+        cause="PPOTrainer wants a reward and a value model with a score head, and one of them is missing or a text model (or this release lacks a method of its wrapper)",
+        fix="reward_model and value_model from AutoModelForSequenceClassification.from_pretrained(..., num_labels=1), both given; missing methods of PolicyAndValueWrapper: pip install "
+        "-U trl, or gradient_checkpointing=False",
+        source="huggingface/trl: PPO", certainty="likely", kind="config-error",
+        example="AttributeError: 'NoneType' object has no attribute 'base_model_prefix'",
+    ),
+    Trouble(
+        id="cuda/allocator-mapping",
+        shows=("CUDA Error: invalid argument at {where:w}cumem_allocator.cpp", "CUDA Error: invalid device context at"),
+        cause="vLLM's sleep mode could not map its memory again: two engines or allocators in one process, an expandable_segments allocator beside it, or another current device",
+        fix="unset PYTORCH_CUDA_ALLOC_CONF, torch.cuda.set_device(local_rank) before the engine is made, one engine a process, or switch sleep mode off "
+        "(vllm_enable_sleep_mode=False, free_cache_engine=False)",
+        source="vllm-project/vllm: csrc/cumem_allocator.cpp", certainty="likely", kind="infrastructure",
+        example="CUDA Error: invalid argument at /workspace/csrc/cumem_allocator.cpp:119",
     ),
 )  # fmt: skip

@@ -190,7 +190,7 @@ TROUBLES = (
         cause="a process of the vectorised environment died; its own exception stands above or was lost",
         fix="run the environment alone (DummyVecEnv, or check_env(env)) to see the exception; guard the script with if __name__ "
         "== '__main__'; fewer environments if memory was short",
-        source="DLR-RM/stable-baselines3: vectorised environments", consequence=True, kind="infrastructure",
+        source="DLR-RM/stable-baselines3: vectorised environments", consequence=True, certainty="possible", kind="infrastructure",
         example='  File "/x/stable_baselines3/common/vec_env/subproc_vec_env.py", line 31, in _worker\n'
         "BrokenPipeError: [Errno 32] Broken pipe",
     ),
@@ -213,7 +213,7 @@ TROUBLES = (
         cause="no worker that collects episodes is alive, or none was asked for",
         fix="look for the first exception of a RolloutWorker/EnvRunner above: the environment raised or memory was short. "
         "restart_failed_env_runners=True restarts them; num_env_runners 0 needs an environment in the driver",
-        source="ray-project/ray: rllib, fault tolerance", consequence=True, kind="infrastructure",
+        source="ray-project/ray: rllib, fault tolerance", consequence=True, certainty="possible", kind="infrastructure",
         example="RuntimeError: No eligible env-runners found",
     ),
     Trouble(

@@ -16,7 +16,7 @@ TROUBLES = (
         fix="look for the rank that has no such line or an earlier error: its last phase is the cause (py-spy dump --pid "
         "there, or TORCH_NCCL_TRACE_BUFFER_SIZE=20000 with TORCH_NCCL_DUMP_ON_TIMEOUT=1). If it was only slow, raise "
         "ddp_timeout (transformers, TRL), actor_rollout_ref.nccl_timeout (veRL), or bound the reward's time",
-        source="verl-project/verl#6673", consequence=True, kind="infrastructure",
+        source="verl-project/verl#6673", consequence=True, certainty="possible", kind="infrastructure",
         example="[rank3]:[E ProcessGroupNCCL.cpp:616] [Rank 3] Watchdog caught collective operation timeout: "
         "WorkNCCL(SeqNum=8123, OpType=ALLGATHER, NumelIn=1, NumelOut=8, Timeout(ms)=600000) ran for 600032 milliseconds "
         "before timing out.",
@@ -26,7 +26,7 @@ TROUBLES = (
         shows=("[Rank {rank}]: Ranks {missing:t} failed to pass monitoredBarrier in {ms} ms",),
         cause="ranks {missing} did not reach the barrier within {ms} ms",
         fix="look at the stack of rank {missing}: it died earlier, or waits in another collective or in data loading",
-        source="pytorch/pytorch: ProcessGroupGloo.cpp", kind="infrastructure", consequence=True,
+        source="pytorch/pytorch: ProcessGroupGloo.cpp", kind="infrastructure", consequence=True, certainty="possible",
         example="RuntimeError: [Rank 0]: Ranks 1 failed to pass monitoredBarrier in 30000 ms",
     ),
     Trouble(
@@ -34,7 +34,7 @@ TROUBLES = (
         shows=("Connection closed by peer", "Connection reset by peer", "NCCL error: remote process exited"),
         cause="another process of the group ended, and this one lost its connection",
         fix="look for the process that failed first, in this log or another rank's: its error is the cause",
-        source="pytorch/pytorch: ProcessGroupNCCL", consequence=True, kind="infrastructure",
+        source="pytorch/pytorch: ProcessGroupNCCL", consequence=True, certainty="possible", kind="infrastructure",
         example="RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer "
         "[10.0.0.3]:21432",
     ),
@@ -44,7 +44,7 @@ TROUBLES = (
         cause="torchrun reports that one of its processes failed and ends the others; this is not the error itself",
         fix="look above for the traceback of the rank that is named as root cause (first observed failure); without one, "
         "exit code -9 means that the kernel or the scheduler killed it (memory), -11 a crash in compiled code",
-        source="pytorch/pytorch: torch/distributed/elastic", consequence=True, kind="infrastructure",
+        source="pytorch/pytorch: torch/distributed/elastic", consequence=True, certainty="possible", kind="infrastructure",
         example="torch.distributed.elastic.multiprocessing.errors.ChildFailedError:",
     ),
     Trouble(

@@ -71,7 +71,7 @@ TROUBLES = (
         cause="the SGLang router has no healthy engine behind it: engines are still loading, crashed, or a proxy is in "
         "between",
         fix="look into the engines' logs for the first error, unset http_proxy, and allow more time for loading",
-        source="THUDM/slime#1058", kind="infrastructure", consequence=True,
+        source="THUDM/slime#1058", kind="infrastructure", consequence=True, certainty="possible",
         example="httpx.HTTPStatusError: 503: No available workers (all circuits open or unhealthy)",
     ),
     Trouble(
@@ -99,7 +99,7 @@ TROUBLES = (
         cause="SGLang's scheduler process failed; the exception below this line is the cause",
         fix="read the traceback after it: most often GPU memory, a model it cannot load, or attention and sampling backends "
         "that do not fit the GPU",
-        source="sgl-project/sglang: scheduler.py", consequence=True, kind="infrastructure",
+        source="sgl-project/sglang: scheduler.py", consequence=True, certainty="possible", kind="infrastructure",
         example="[2025-03-02 10:00:12] Scheduler hit an exception: Traceback (most recent call last):",
     ),
     Trouble(

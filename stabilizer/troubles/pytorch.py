@@ -156,7 +156,7 @@ TROUBLES = (
         shows=("Pin memory thread exited unexpectedly", "DataLoader worker (pid(s) {pid:t}) exited unexpectedly"),
         cause="a data-loader worker died: main memory or /dev/shm was full, or it raised",
         fix="dataloader_num_workers=0 shows its exception; else more --shm-size or fewer workers",
-        source="pytorch/pytorch: data loading", consequence=True, kind="infrastructure",
+        source="pytorch/pytorch: data loading", consequence=True, certainty="possible", kind="infrastructure",
         example="RuntimeError: DataLoader worker (pid(s) 3141) exited unexpectedly",
     ),
     Trouble(
@@ -201,7 +201,7 @@ TROUBLES = (
         cause="a rank could not fetch the key of the communicator: rank 0 has ended, or has not arrived yet",
         fix="look for the first error of rank 0 or the rank named; if none failed, one was only late (downloading, tokenising, loading): let one "
         "process prepare the data first, and raise the time limit (ddp_timeout, nccl_timeout)",
-        source="pytorch/pytorch: ProcessGroupNCCL.cpp", certainty="likely", consequence=True, kind="infrastructure",
+        source="pytorch/pytorch: ProcessGroupNCCL.cpp", certainty="possible", consequence=True, kind="infrastructure",
         example="torch.distributed.DistBackendError: [1] is setting up NCCL communicator and retrieving ncclUniqueId from [0] via c10d "
         "key-value store by key '0', but store->get('0') got error: Connection reset by peer",
     ),

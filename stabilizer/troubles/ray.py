@@ -26,7 +26,7 @@ TROUBLES = (
         cause="a Ray worker ended; this line only reports it",
         fix="look for what happened before in that worker: an exception in its log (/tmp/ray/session_latest/logs/worker-*), "
         "`dmesg -T | grep -i kill` for main memory, a segmentation fault",
-        source="ray-project/ray: fault tolerance", consequence=True, kind="infrastructure",
+        source="ray-project/ray: fault tolerance", consequence=True, certainty="possible", kind="infrastructure",
         example="ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.",
     ),
     Trouble(

@@ -32,8 +32,8 @@ CERTAINTY = {"certain": 0.95, "likely": 0.8, "possible": 0.5}
 class Trouble:
     """One entry of the catalogue.
 
-    `shows` are templates of single lines. `{n}` is a number, `{n:w}` a word, `{n:t}` a text, `...` anything, `$` at the
-    end the end of the line; the rest is literal. `cause` and `fix` may name these fields, and those that `work` computes.
+    `shows` are templates of single lines. `{n}` is a number, `{n:w}` a word, `{n:t}` a text, `...` anything, `^` at the
+    beginning and `$` at the end the line's ends; the rest is literal. `cause` and `fix` may name these fields, and those that `work` computes.
     """
 
     id: str
@@ -117,7 +117,8 @@ def _packages(frames: tuple[str, ...]) -> dict[str, str]:
 
 
 def _pattern(template: str) -> str:
-    parts, end = [], 0
+    first = template.startswith("^")
+    parts, end = [r"^\s*"] * first, int(first)
     for match in _FIELD.finditer(template):
         parts.append(re.escape(template[end : match.start()]))
         name, form, skipped = match.groups()

@@ -132,7 +132,7 @@ TROUBLES = (
         cause="vLLM's engine process ended; this line only reports it",
         fix="look further up for the first error of EngineCore or a worker: most often GPU memory, a model it cannot load, "
         "or a CUDA version that does not fit",
-        source="vllm-project/vllm: v1/engine/exceptions.py", consequence=True, kind="infrastructure",
+        source="vllm-project/vllm: v1/engine/exceptions.py", consequence=True, certainty="possible", kind="infrastructure",
         example="vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue. See stack trace (above) for "
         "the root cause.",
     ),
@@ -330,7 +330,7 @@ TROUBLES = (
     ),
     Trouble(
         id="vllm/wake-up-memory",
-        shows=("CUDA Error: out of memory at {where:w}cumem_allocator.cpp", "cumem_allocator.cpp:{line}"),
+        shows=("CUDA Error: out of memory at {where:w}cumem_allocator.cpp",),
         cause="the sleeping engine wakes up and finds its memory taken: weights, optimizer or activations of the trainer still lie on "
         "the GPU",
         fix="lower gpu_memory_utilization (vllm_gpu_memory_utilization 0.3 to 0.5 when trainer and engine share GPUs), offload "

@@ -46,3 +46,15 @@ def test_the_pace_of_a_progress_bar_counts(monkeypatch, capsys):
     text = f"{row}\n  0%|          | 1/1000 [04:44<78:50:12, 284.09s/it]\n"
     _, found = answered(text, monkeypatch, capsys)
     assert [sign["id"] for sign in found["signs"]] == ["step-slow"] and "284 s" in found["signs"][0]["what"]
+
+
+def test_a_value_that_a_pasted_part_lacks_is_no_failure(monkeypatch, capsys):
+    text = (
+        "python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo data.train_batch_size=1024 \\\n"
+        "  actor_rollout_ref.actor.ppo_mini_batch_size=2048 actor_rollout_ref.rollout.n=8 trainer.n_gpus_per_node=8\n"
+    )
+    _, found = answered(text, monkeypatch, capsys)
+    critical = [finding for finding in found["findings"] if finding["severity"] == "critical"]
+    assert critical and all("ppo_mini_batch_size" in json.dumps(finding) for finding in critical)
+    missing = [finding for finding in found["findings"] if finding["summary"].startswith("if the text is complete")]
+    assert missing and {finding["severity"] for finding in missing} == {"info"}
