@@ -8,6 +8,7 @@ markup. Colour is never the only sign: every severity has its icon and its word.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TextIO
@@ -42,6 +43,8 @@ _BARS = "▁▂▃▄▅▆▇█"
 _PLAIN_BARS = "_.-=+*%#"
 MOST_ENTRIES = 40
 """Newest entries of the journal that are shown."""
+MOST_WANTED = 6
+"""Missing metrics that are named where a text has few rows: those that most checks need."""
 
 
 def console(file: TextIO | None = None) -> Console:
@@ -347,6 +350,11 @@ class _Page:
             return
         if not self.checks:
             self._title(f"Not checked because a metric is missing: {len(blind)}  (--full lists them and what to log)")
+            if self.analysis.verdict == "too-short" or self.analysis.run.name == PASTED:
+                wanted = Counter(need.partition("|")[0] for item in blind for need in item.needs)
+                names = [name for name, _ in wanted.most_common(MOST_WANTED)]
+                words = plain(asked_for(names, self.analysis.run.source.trainer))
+                self._line(Text(f"most of them need {words}", "dim"), 2)
             return
         self._title("Not checked because a metric is missing")
         for item in blind:
