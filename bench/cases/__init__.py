@@ -17,6 +17,7 @@ from bench.cases.shared import SAMPLES
 
 MEASURED = {
     "case-easyr1": "easyr1", "case-trl-beta0": "beta0", "case-search-r1": "halved", "case-open-r1": "open_r1",
+    "length-vs-published": "tldr",
 }  # fmt: skip
 """The module of each case that is measured by training."""
 SEEDS = (10, 11, 12, 13, 14)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.cases import shared
+from bench.cases import in_trl, shared
 from bench.cases.shared import Change, Sign, Tell, Twin
 from stabilizer.core.knobs import GROUPED
 
@@ -34,10 +34,12 @@ ARMS = (
     Change("beta 0.001", {"control/beta": 0.001}),
     Change("one pass", {"control/inner_epochs": 1}),
     Change("spread not divided by", {"control/advantage": GROUPED.index("group_mean")}),
+    Change("spread of the batch", {"control/advantage": GROUPED.index("batch_std")}),
+    Change("a third of the rate", {"control/lr_scale": 1 / 3}),
+    Change("twice the batch", {"control/prompts": 32}),
+    Change("half the clip band", {"control/epsilon_low": 0.1, "control/epsilon_high": 0.1}),
 )
 STEPS, FORK, AFTER = 500, 300, 60
-TRIED = 3
-"""Seeds of which a snapshot is taken."""
 EARLY, LATE = slice(20, 100), slice(-100, None)
 """Rows that are compared: the first ones after the warm-up, and the newest."""
 CLIMBED, SWUNG = 2.0, 2.0
@@ -46,6 +48,29 @@ WHAT = (
     "the level of the gradient norm and its swings (5th to 95th percentile) at least double from rows 20-100 to the"
     " last 100, while the reward is higher than it was"
 )
+TRL = {
+    "max_steps": 1280, "per_device_train_batch_size": 128, "steps_per_generation": 1, "num_iterations": 4,
+    "num_generations": 8, "max_completion_length": 8, "temperature": 1.0, "beta": 0.0, "loss_type": "grpo",
+    "scale_rewards": "group", "epsilon": 0.2, "learning_rate": 1.5e-4, "max_grad_norm": 1.0, "warmup_steps": 0,
+    "adam_beta2": 0.99,
+}  # fmt: skip
+"""GRPOConfig of the runs in TRL: 320 batches, four updates each, at 1.5 times the rate of the runs above."""
+PLAIN = "silent groups kept"
+TRL_TWINS = (
+    Twin("TRL, beta 0", ()),
+    Twin("TRL, spread not divided by", ("scale_rewards=none",)),
+    Twin("TRL, silent groups kept", (PLAIN,), seeds=1),
+)
+TRL_EARLY, TRL_LATE, TRL_CLIMBED = slice(40, 200), slice(-400, None), 1.5
+"""Rows that are compared, four to a batch, and the factor that counts: the runs are shorter than those above."""
+TRL_WHAT = (
+    "the level of the gradient norm is at least 1.5 times as high, and its swings at least twice as wide, in the last"
+    " 100 batches as in batches 10 to 50, while the reward is higher than it was"
+)
+TRL_NOTE = (
+    "TRL's GRPOTrainer with `attach`, its own generation, loss, optimizer and log; 320 batches of 16 prompts, four"
+    " updates each. A heir of GRPOTrainer leaves silent groups out; the last arm is GRPOTrainer itself."
+)
 METRICS = ("optim/grad_norm", "policy/clip_frac", "reward/mean")
 
 
@@ -53,19 +78,21 @@ def measure(seeds: Sequence[int], tell: Tell, *, record: bool = True) -> None:
     """All of it: the recorded run, the twins, and what was tried from a snapshot."""
     if record:
         shared.record(NAME, TASK, OVERRIDES, steps=STEPS, seed=seeds[0], mode="suggest")
-    shared.write(NAME, [tried(seeds[:TRIED], tell)], {}, twins(seeds, tell))
+    shared.write(NAME, [tried(seeds, tell)], {}, twins(seeds, tell), inside_trl(seeds, tell))
 
 
-def sign(metrics: Mapping[str, np.ndarray]) -> Sign:
+def sign(
+    metrics: Mapping[str, np.ndarray], *, early: slice = EARLY, late: slice = LATE, climbed: float = CLIMBED
+) -> Sign:
     """Whether the norm climbs and swings while the reward rises."""
     norm, clip, reward = (metrics[name] for name in METRICS)
-    level, swing = _level(norm, LATE) / _level(norm, EARLY), _swing(norm, LATE) / _swing(norm, EARLY)
+    level, swing = _level(norm, late) / _level(norm, early), _swing(norm, late) / _swing(norm, early)
     numbers = {
-        "norm x": level, "swings x": swing, "clipped before": _level(clip, EARLY), "clipped after": _level(clip, LATE),
-        "reward before": float(np.nanmean(reward[EARLY])), "reward after": float(np.nanmean(reward[LATE])),
+        "norm x": level, "swings x": swing, "clipped before": _level(clip, early), "clipped after": _level(clip, late),
+        "reward before": float(np.nanmean(reward[early])), "reward after": float(np.nanmean(reward[late])),
     }  # fmt: skip
     rose = numbers["reward after"] > numbers["reward before"]
-    return Sign(bool(level >= CLIMBED and swing >= SWUNG and rose), numbers)
+    return Sign(bool(level >= climbed and swing >= SWUNG and rose), numbers)
 
 
 def _level(values: np.ndarray, rows: slice) -> float:
@@ -88,6 +115,30 @@ def twins(seeds: Sequence[int], tell: Tell) -> dict[str, Any]:
     note = "Norms are those before clipping, as every trainer logs them; numbers are means over seeds."
     arms = [(twin, seeds[: twin.seeds], signs[twin.name]) for twin in TWINS]
     return shared.shown(arms, WHAT, f"{STEPS} steps, with one thing changed", note)
+
+
+def inside_trl(seeds: Sequence[int], tell: Tell) -> dict[str, Any]:
+    """The same in TRL's own GRPOTrainer, with one thing changed."""
+    signs: dict[str, list[Sign]] = {twin.name: [] for twin in TRL_TWINS}
+    for seed in seeds:
+        for twin in (twin for twin in TRL_TWINS if seed in seeds[: twin.seeds]):
+            settings = TRL | dict(part.split("=") for part in twin.settings if "=" in part)
+            _, rows = in_trl.logged(
+                NAME, TASK, twin.name, settings, seed=seed, spread_only=PLAIN not in twin.settings, tell=tell
+            )
+            signs[twin.name].append(trl_sign(rows))
+            tell(f"TRL, seed {seed}, {twin.name}: {signs[twin.name][-1]}")
+    arms = [(twin, seeds[: twin.seeds], signs[twin.name]) for twin in TRL_TWINS]
+    return shared.shown(arms, TRL_WHAT, "In TRL 1.16, with one thing changed", TRL_NOTE)
+
+
+def trl_sign(rows: Mapping[str, np.ndarray]) -> Sign:
+    """The same question to TRL's log, whose rows are optimizer steps."""
+    metrics = {
+        "optim/grad_norm": rows["grad_norm"], "policy/clip_frac": rows["clip_ratio/region_mean"],
+        "reward/mean": rows["reward"],
+    }  # fmt: skip
+    return sign(metrics, early=TRL_EARLY, late=TRL_LATE, climbed=TRL_CLIMBED)
 
 
 def tried(seeds: Sequence[int], tell: Tell) -> dict[str, Any]:

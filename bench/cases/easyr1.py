@@ -10,9 +10,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.cases import shared
-from bench.cases.shared import Change, Tell
+import numpy as np
+
+from bench.cases import live, shared
+from bench.cases.shared import Change, Sign, Tell, Twin
 from stabilizer.core.records import Finding
+from stabilizer.core.stats import trend
 from stabilizer.training.config import load_config
 from stabilizer.training.loop import Trainer
 
@@ -30,9 +33,41 @@ ARMS = (
     Change("more prompts", {"control/prompts": 16}),
     Change("lower lr", {"control/lr_scale": 0.5}),
 )
-FORK, STEPS = 200, 100
 RECORDED = 14
 """The seed of the recorded run: of seeds 10 to 15 one whose plateau warns, and whose fix is judged before the end."""
+
+
+FORK, STEPS = 200, 100
+TWINS = (
+    Twin("small batch", ()),
+    Twin("four times the prompts", ("rollout.prompts=16",)),
+    Twin("one update a step", ("policy.minibatches=1",)),
+    Twin("half the rate", ("optim.lr=2.5e-4",)),
+    Twin("twice the rate", ("optim.lr=1e-3",)),
+)
+FLAT_FROM, QUARTER, BEST = 30, 0.25, 1.0
+"""The step from which the user's curve was flat; the share of the way to the best reward that still counts as flat."""
+WHAT = (
+    f"from step {FLAT_FROM} to {FORK} the reward covers less than a quarter of the way left to its best value, {BEST:g}"
+)
+PLAN = live.Plan(
+    NAME,
+    "sorting",
+    OVERRIDES,
+    steps=240,
+    every=20,
+    symptom=("reward/plateau", "reward/noise-floor", "reward/oscillation"),
+)
+ARTICLE = "prompts=16 lr_scale=4"
+"""The article's advice: a batch several times as large and five times the rate, together; 4 is the knob's limit."""
+WAYS = (
+    live.Way("nobody acts"),
+    live.Way("auto-safe", "auto-safe"),
+    live.Way("auto-full", "auto-full"),
+    live.Way("a person approves", "approve", approves=True),
+    live.Way("a person, when told", turns="prompts=16", change="prompts 4 → 16"),
+    live.Way("the article", turns=ARTICLE, change="prompts 4 → 16, lr_scale 1 → 4"),
+)
 
 
 def start() -> None:
@@ -55,7 +90,31 @@ def measure(seeds: Sequence[int], tell: Tell, *, record: bool = True) -> None:
     seen = [step for step in told if step is not None]
     named = f"{len(seen)} of {len(told)} seeds, first at step {', '.join(str(step) for step in seen)}"
     what = f"batch-too-small told as first cause of a noise floor or plateau, by step {FORK}"
-    shared.write(NAME, [trial], {what: named})
+    shared.write(NAME, [trial], {what: named}, twins(seeds, tell))
+    live.keep(PLAN, WAYS, seeds, tell)
+
+
+def sign(reward: np.ndarray) -> Sign:
+    """Whether the reward stays flat from the step on at which the user's did."""
+    slope = trend(reward[FLAT_FROM:])
+    begin = float(reward[FLAT_FROM : FLAT_FROM + 20].mean())
+    covered = slope.change / (BEST - begin)
+    numbers = {"reward then": begin, "change": slope.change, "of the way": covered}
+    return Sign(bool(covered < QUARTER), numbers)
+
+
+def twins(seeds: Sequence[int], tell: Tell) -> dict[str, Any]:
+    """The first steps, as configured and with one thing changed."""
+    signs: dict[str, list[Sign]] = {twin.name: [] for twin in TWINS}
+    for seed in seeds:
+        for twin in TWINS:
+            settings = [*OVERRIDES, "validation.every=0", *twin.settings]
+            metrics = shared.grown(NAME, "sorting", settings, steps=FORK, seed=seed, metrics=("reward/mean",))
+            signs[twin.name].append(sign(metrics["reward/mean"]))
+            tell(f"seed {seed}, {twin.name}: {signs[twin.name][-1]}")
+    note = "Change by least squares; numbers are means over seeds."
+    arms = [(twin, seeds, signs[twin.name]) for twin in TWINS]
+    return shared.shown(arms, WHAT, f"The first {FORK} steps, with one thing changed", note)
 
 
 def tried(seeds: Sequence[int], tell: Tell) -> tuple[dict[str, Any], list[int | None]]:

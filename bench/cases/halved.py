@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.cases import shared
+from bench.cases import live, shared
 from bench.cases.shared import Change, Sign, Tell, Twin
 from stabilizer.core.stats import trend
 
@@ -37,6 +37,18 @@ ARMS = (
     Change("rate", {"control/lr_scale": 2.0}),
     Change("both at once", {"control/prompts": 24, "control/lr_scale": 2.0}),
 )
+PLAN = live.Plan(
+    NAME, TASK, OVERRIDES, steps=LOOK + AFTER, every=20, symptom=("reward/noise-floor", "reward/oscillation"),
+    planned=PLANNED,
+)  # fmt: skip
+WAYS = (
+    live.Way("nobody acts"),
+    live.Way("auto-safe", "auto-safe"),
+    live.Way("auto-full", "auto-full"),
+    live.Way("a person approves", "approve", approves=True),
+    live.Way("a person, when told", turns="prompts=24", change="prompts 12 → 24"),
+    live.Way("the rate, when told", turns="lr_scale=2", change="lr_scale 1 → 2"),
+)
 TRIED = 3
 """Seeds of which a snapshot is taken."""
 SURE = 2.576 / 1.96
@@ -55,6 +67,7 @@ def measure(seeds: Sequence[int], tell: Tell, *, record: bool = True) -> None:
             mode="auto-safe", turns={LOOK: "prompts=24"},
         )  # fmt: skip
     shared.write(NAME, [tried(seeds[:TRIED], tell)], {}, twins(seeds, tell))
+    live.keep(PLAN, WAYS, seeds, tell)
 
 
 def sign(reward: np.ndarray) -> Sign:

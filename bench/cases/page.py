@@ -12,6 +12,7 @@ from typing import NamedTuple
 from bench.cases.shared import SAMPLES
 from stabilizer.analysis.analyse import Analysis, analyse
 from stabilizer.cli import main
+from stabilizer.compare import read_side
 from stabilizer.configs.bounds import load_toml
 from stabilizer.figures import WORDS
 from stabilizer.figures.svg import line_chart
@@ -34,6 +35,8 @@ class Page(NamedTuple):
     """Metrics of the recorded run that its figure shows; none without a run of ours."""
     commands: tuple[str, ...]
     """Commands whose answer the page shows."""
+    beside: tuple[str, ...] = ()
+    """Other runs or curves of `sample_runs` whose first metric the figure shows too."""
 
 
 PAGES = {
@@ -50,7 +53,11 @@ PAGES = {
     ),
     "length-vs-published": Page(
         "tldr", ("reward/mean",),
-        ("stabilizer compare sample_runs/length-vs-published sample_runs/length-vs-published/reference.json",),
+        (
+            "stabilizer compare sample_runs/length-vs-published sample_runs/length-vs-published/reference.json",
+            "stabilizer compare sample_runs/length-in-trl sample_runs/length-vs-published/reference.json",
+        ),
+        beside=("length-in-trl", "length-vs-published/reference.json"),
     ),
 }  # fmt: skip
 """Case -> its page."""
@@ -82,7 +89,11 @@ def _figure(page: Page, analysis: Analysis) -> str:
     view = analysis.run.history.view()
     series = [(metric, view.series(metric).finite()) for metric in page.metrics]
     spans = [(finding.onset_step, finding.last_step) for finding in analysis.findings if finding.severity != "info"]
-    return line_chart([(metric, rows.steps, rows.values) for metric, rows in series if len(rows) > 1], spans=spans)
+    lines = [(metric, rows.steps, rows.values) for metric, rows in series if len(rows) > 1]
+    for name in page.beside:
+        rows = read_side(str(SAMPLES / name)).members[0].series[page.metrics[0]].finite()
+        lines.append((f"{page.metrics[0]}, {name}", rows.steps, rows.values))
+    return line_chart(lines, spans=spans)
 
 
 def _lines(name: str, page: Page, case: Case, analysis: Analysis | None) -> Iterator[str]:
@@ -161,9 +172,9 @@ def _causes(analysis: Analysis) -> list[str]:
 
 
 def _measured(case: Case) -> Iterator[str]:
-    if case.symptom:
-        yield from ("", f"### {case.symptom.title}", "", f"Counted: {case.symptom.what}. {case.symptom.note}", "")
-        yield from table(seen_heads(case.symptom), seen_rows(case.symptom))
+    for symptom in case.symptoms:
+        yield from ("", f"### {symptom.title}", "", f"Counted: {symptom.what}. {symptom.note}", "")
+        yield from table(seen_heads(symptom), seen_rows(symptom))
     for trial in case.trials:
         yield from ("", f"### {trial.title}", "", trial.note, "")
         yield from table(HEADS, rows(trial))

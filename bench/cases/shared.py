@@ -23,6 +23,7 @@ from stabilizer.core.knobs import Checkpoint, in_words
 from stabilizer.core.records import Finding
 from stabilizer.live.session import Session
 from stabilizer.output.report import write_text
+from stabilizer.output.report.case_study import SYMPTOMS
 from stabilizer.runs.requests import ask
 from stabilizer.training.config import load_config
 from stabilizer.training.loop import Trainer
@@ -203,14 +204,16 @@ def write(
     trials: Sequence[Mapping[str, Any]] = (),
     measured: Mapping[str, str] | None = None,
     symptom: Mapping[str, Any] | None = None,
+    elsewhere: Mapping[str, Any] | None = None,
 ) -> None:
     """Put numbers of a case where its report and its page look for them; what was not measured again stays."""
     path = SAMPLES / name / "arms.json"
     held = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     fresh = {trial["title"]: trial for trial in trials}
     kept = [fresh.pop(trial["title"], trial) for trial in held.get("trials", ())]
-    symptom = _joined(held.get("symptom"), symptom)
-    numbers = {"symptom": symptom} if symptom else {}
+    fresh_symptoms = dict(zip(SYMPTOMS, (symptom, elsewhere), strict=True))
+    joined = {key: _joined(held.get(key), found) for key, found in fresh_symptoms.items()}
+    numbers: dict[str, Any] = {key: found for key, found in joined.items() if found}
     numbers |= {"trials": [*kept, *fresh.values()], "measured": held.get("measured", {}) | dict(measured or {})}
     text = json.dumps(numbers, separators=(",", ":"), ensure_ascii=False)
     text = text.replace('{"name"', '\n{"name"')  # an arm a line

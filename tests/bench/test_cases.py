@@ -8,7 +8,7 @@ import re
 import numpy as np
 import pytest
 
-from bench.cases import beta0, chosen, halved, open_r1, shared, start_trl
+from bench.cases import beta0, chosen, halved, open_r1, shared, start_trl, tldr
 from bench.cases.page import PAGES, files
 
 
@@ -98,3 +98,16 @@ def test_numbers_that_were_not_measured_again_stay(tmp_path, monkeypatch) -> Non
         ("as it was", [False]),
         ("new", [True]),
     ]
+
+
+def test_a_reward_that_is_never_above_zero_and_noisy_is_what_the_user_got() -> None:
+    rng = np.random.default_rng(0)
+    rise = np.linspace(-10, -1, 200)
+    assert tldr.sign(np.minimum(rise + rng.standard_normal(200) * 1.5, 0)).present
+    assert not tldr.sign(rise + rng.standard_normal(200) * 0.1 - 1).present, "a smooth curve"
+    assert not tldr.sign(rise + rng.standard_normal(200) * 1.5 + 10).present, "values above 0"
+
+
+def test_trls_own_run_of_the_length_reward_is_what_the_user_got() -> None:
+    rows = json.loads((tldr.LOGGED / "trainer_state.json").read_text())["log_history"]
+    assert tldr.sign(np.array([row["reward"] for row in rows])).present

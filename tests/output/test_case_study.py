@@ -19,7 +19,7 @@ from tests.output.test_report import Page
 
 SAMPLES = Path(__file__).parents[2] / "sample_runs"
 CASES = sorted(path.parent for path in SAMPLES.glob("*/case.toml"))
-TRAINED = [path for path in CASES if (path / "arms.json").exists() and (path / "run.json").exists()]
+TRAINED = [path for path in CASES if (path / "arms.json").exists() and read(path).trials]
 KEYS = {
     "case-easyr1": ("worker.actor.global_batch_size", "data.rollout_batch_size"),
     "case-trl-beta0": ("scale_rewards", "beta=0.001"),

@@ -156,10 +156,10 @@ def _case(case: Case | None, analysis: Analysis) -> str:
     linked = "".join(f"<p><a href='#incident-{i.number}'>{safe(i.summary)}</a></p>" for i in analysis.incidents)
     parts += [f"<h3>Diagnosis of the run made small</h3>{linked}" if linked else ""]
     parts += [_told("What was changed", case.changed), _told("What happened", case.happened)]
-    if case.symptom:
-        told = (f"Counted: {case.symptom.what}.", case.symptom.note)
-        table = _table(seen_heads(case.symptom), seen_rows(case.symptom))
-        parts.append(f"<h3>{safe(case.symptom.title)}</h3>{_paragraphs(told)}{table}")
+    for symptom in case.symptoms:
+        told = (f"Counted: {symptom.what}.", symptom.note)
+        table = _table(seen_heads(symptom), seen_rows(symptom))
+        parts.append(f"<h3>{safe(symptom.title)}</h3>{_paragraphs(told)}{table}")
     for place, trial in enumerate(case.trials):
         parts.append(
             f"<h3>{safe(trial.title)}</h3>{_paragraphs((trial.note,))}<div class='plots one'>"

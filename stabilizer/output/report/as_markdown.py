@@ -145,9 +145,9 @@ def _case_text(case: Case) -> list[str]:
     story = {"What was seen": case.saw, "What was changed": case.changed, "What happened": case.happened}
     for heading, texts in story.items():
         lines += ["", f"**{heading}.** {md(' '.join(texts), STORY)}"] if texts else []
-    if case.symptom:
-        lines += ["", f"{md(case.symptom.title)}. Counted: {md(case.symptom.what)}. {md(case.symptom.note)}", ""]
-        lines += table(seen_heads(case.symptom), seen_rows(case.symptom))
+    for symptom in case.symptoms:
+        lines += ["", f"{md(symptom.title)}. Counted: {md(symptom.what)}. {md(symptom.note)}", ""]
+        lines += table(seen_heads(symptom), seen_rows(symptom))
     for trial in case.trials:
         lines += ["", f"{md(trial.title)}: {md(trial.metric)}. {md(trial.note)}", "", *table(HEADS, rows(trial))]
     lines += ["", *(f"- {md(key)}: {md(value)}" for key, value in case.measured)] if case.measured else []

@@ -27,6 +27,8 @@ STORY, NUMBERS = "case.toml", "arms.json"
 PARTS = ("saw", "changed", "happened", "advice", "limits", "do")
 NAMED = re.compile(r"\{([^{}]+)\}")
 """A number that the text names."""
+SYMPTOMS = ("symptom", "symptom elsewhere")
+"""Where the symptom was looked for: in this trainer, and in the one of the case."""
 LARGEST = 2_000_000
 """Bytes beyond which such a file is not read."""
 LIMIT = 1e100
@@ -104,7 +106,7 @@ class Case:
     do: tuple[str, ...] = ()
     measured: tuple[tuple[str, str], ...] = ()
     checked: Preflight | None = None
-    symptom: Symptom | None = None
+    symptoms: tuple[Symptom, ...] = ()
     trials: tuple[Trial, ...] = ()
     problems: tuple[str, ...] = field(default=())
 
@@ -122,30 +124,30 @@ def read(folder: Path) -> Case:
     problems: list[str] = []
     story = _file(folder / STORY, load_toml, problems)
     numbers = _file(folder / NUMBERS, json.loads, problems) if (folder / NUMBERS).exists() else {}
-    symptom: Symptom | None = None
+    symptoms: tuple[Symptom, ...] = ()
     trials: tuple[Trial, ...] = ()
     try:
         trials = tuple(_trials(numbers))
-        symptom = _symptom(numbers["symptom"]) if "symptom" in numbers else None
+        symptoms = tuple(_symptom(numbers[key]) for key in SYMPTOMS if key in numbers)
     except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
         problems.append(f"{NUMBERS}: not as expected ({type(error).__name__}: {error})")
     measured = numbers.get("measured")
-    words = _words(symptom, trials)
+    words = _words(symptoms, trials)
     return Case(
         title=str(story.get("title", "")),
         **{name: _paragraphs(story.get(name), words, problems) for name in PARTS},
         measured=tuple((str(k), str(v)) for k, v in measured.items()) if isinstance(measured, dict) else (),
         checked=_checked(folder, story, problems),
-        symptom=symptom,
+        symptoms=symptoms,
         trials=trials,
         problems=tuple(problems),
     )
 
 
-def _words(symptom: Symptom | None, trials: Sequence[Trial]) -> dict[str, str]:
+def _words(symptoms: Sequence[Symptom], trials: Sequence[Trial]) -> dict[str, str]:
     """The numbers that the text may name: `seen in ARM`, and of a trial's arms `level of ARM` and `gain of ARM`, with
     ` in 2` for the second trial and so on."""
-    words = {f"seen in {arm.name}": arm.seeds_seen for arm in symptom.arms} if symptom else {}
+    words = {f"seen in {arm.name}": arm.seeds_seen for symptom in symptoms for arm in symptom.arms}
     for place, trial in enumerate(trials, 1):
         which = f" in {place}" if place > 1 else ""
         for arm in trial.arms:
