@@ -26,8 +26,8 @@ TIERS = (
 """From the bottom up. A part may import its own tier and every tier below."""
 RANK = {part: rank for rank, tier in enumerate(TIERS) for part in tier}
 TRAINING_IMPORTS = {"core", "configs", "training"}
-MAY_IMPORT_TRAINING = {"live", "commands", "output"}
-"""`output` exports the model of a run."""
+MAY_IMPORT_TRAINING = {"live", "commands", "output", "guests"}
+"""`output` exports the model of a run; `guests` keep checkpoints in the same form."""
 TOP = {"stabilizer", "stabilizer.cli", "stabilizer.__main__"}
 
 

@@ -328,7 +328,7 @@ class Executor:
         """Save the current knobs so that they survive a crash; if that fails, the next regular checkpoint saves
         them."""
         try:
-            self._controls.snapshot()
+            self._controls.save_knobs()
         except OSError as error:
             self._host.declare(view.step, "note", f"knobs could not be saved: {error}")
 
@@ -352,7 +352,7 @@ class Executor:
             self._undo(dict(action.change))
         if cut:  # before the journal entry: a second crash must not restore the change
             with contextlib.suppress(OSError):
-                self._controls.snapshot()
+                self._controls.save_knobs()
 
     def _waited(self, proposed: Action) -> bool:
         """Whether a proposal was waiting for a decision; suggestions and advice do not wait."""

@@ -217,6 +217,10 @@ class Controls:
         """
         return self._backend.snapshot(keep=keep)
 
+    def save_knobs(self) -> None:
+        """Save the present knobs with the state, so that they survive a crash. OSError when that fails."""
+        self.snapshot()
+
     def checkpoints(self) -> list[Checkpoint]:
         """Checkpoints that can be restored, oldest first."""
         return self._backend.checkpoints()

@@ -27,7 +27,7 @@ class Guest:
         self, trainer: str, name: str = "", *, runs: str | Path = "runs", remedy: str = "suggest",
         names: Mapping[str, str] | None = None, naming: Naming | None = None, packages: Iterable[str] = (),
     ):  # fmt: skip
-        check_mode(remedy)
+        check_mode(remedy, can_return=False)
         self.run: GuestRun | None = None
         self.decision = Decision()
         """The answer to the newest row."""

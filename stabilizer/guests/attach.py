@@ -11,14 +11,19 @@ from __future__ import annotations
 import functools
 import math
 import platform
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from stabilizer.core.records import Sample
-from stabilizer.guests.own_loop import Decision, GuestRun
+from stabilizer.guests.own_loop import ACTING, Decision, GuestRun
+from stabilizer.guests.trl_knobs import TrlKnobs
 from stabilizer.guests.trl_phases import mark_phases, watch_other_rank
+from stabilizer.guests.trl_probe import TrlProbe
+from stabilizer.guests.trl_reference import Reference
+from stabilizer.guests.trl_state import TrlKeeper, why_not
 from stabilizer.trainers.trl import state
 
 SAMPLES_EVERY, SAMPLES = 10, 32
@@ -31,12 +36,14 @@ NAMES = {**state.NAMES, "completions/min_length": "rollout/length_min"}
 
 def attach(
     trainer: Any, *, runs: str | Path = "runs", remedy: str = "suggest", name: str = "",
-    sinks: Iterable[str] | None = None,
+    sinks: Iterable[str] | None = None, checkpoint_every: int | None = None,
 ) -> GuestRun | None:  # fmt: skip
     """Monitor a trainer. Returns the run; `run.path` is its folder for `stabilizer dashboard` and `fix`.
 
-    With several processes only the main one has a run, the others get None and write heartbeats into it. No knob is
-    offered then: a change has to reach all of them.
+    `remedy` is off, suggest, approve, auto-safe or auto-full. The last three save checkpoints of ours, at least every
+    `checkpoint_every` steps; by default as often as 2 % of the time allows. With several processes only the main one
+    has a run, the others get None and write heartbeats into it. No knob is offered then: a change has to reach all of
+    them.
     """
     args = trainer.args
     world = getattr(args, "world_size", 1)
@@ -44,12 +51,17 @@ def attach(
         watch_other_rank(trainer, args.process_index, world)
         return None
     steps = args.max_steps if getattr(args, "max_steps", -1) > 0 else None
+    alone, unkept = world == 1, why_not(trainer)
+    keeper = TrlKeeper(trainer) if alone and not unkept else None
+    if remedy in ACTING and keeper is None:
+        print(f"stabilizer: remedy={remedy!r} becomes 'suggest': {unkept or 'several processes'}", file=sys.stderr)
+        remedy = "suggest"
     run = GuestRun(
         name or type(trainer).__name__, runs=runs, config=_settings(args), remedy=remedy, steps=steps, trainer="trl",
-        names=NAMES, versions=_versions(), sinks=sinks, world=world,
+        names=NAMES, versions=_versions(), sinks=sinks, world=world, keeper=keeper, pay=TrlProbe(trainer),
+        checkpoint_every=checkpoint_every,
     )  # fmt: skip
     guest = _Guest(trainer, run)
-    alone = world == 1
     found = guest.offer_knobs() if alone else []
     trainer.add_callback(guest.callback())
     guest.wrap("_get_grad_norm", guest.saw_norm)
@@ -69,10 +81,10 @@ class _Guest:
         self._run = run
         self._seen: dict[str, tuple[list[Any], int]] = {}
         """Each list of TRL's metrics and how many of its values were taken. TRL begins new lists after its own log."""
-        self._next_beta: float | None = None
-        """What beta is from the next generation on; None while nobody changed it."""
+        self._knobs: TrlKnobs | None = None
         self._norms: list[float] = []
         self._losses: list[float] = []
+        self._skipped = False
 
     # --- what the trainer computes ----------------------------------------------------------------------------------
 
@@ -126,7 +138,9 @@ class _Guest:
             found["loss"] = sum(self._losses)
         if self._norms:
             found["grad_norm"] = self._norms[-1]
-        self._losses, self._norms = [], []
+        if self._skipped:
+            found["optim/skipped"] = 1.0
+        self._losses, self._norms, self._skipped = [], [], False
         if rates := self._rates():
             found["learning_rate"] = rates[0]
         return found | self._memory()
@@ -163,57 +177,21 @@ class _Guest:
 
     def offer_knobs(self) -> list[str]:
         """Make the trainer's knobs changeable; returns their names."""
-        trainer, args = self._trainer, self._trainer.args
-        offered: list[str] = []
-
-        def offer(name: str, get: Callable[[], float], set: Callable[[float], None], low: float | None = None) -> None:
-            try:
-                get()
-            except (AttributeError, TypeError, ValueError):
-                return
-            self._run.knob(name, get, set, low)
-            offered.append(name)
-
-        def attribute(name: str, owner: Any, key: str) -> None:
-            offer(name, lambda: float(getattr(owner, key)), lambda value: setattr(owner, key, value))
-
-        offer("lr", lambda: float(args.learning_rate), self._set_rate)
-        if getattr(trainer, "beta", 0.0) > 0 or getattr(trainer, "ref_model", None) is not None or _adapted(trainer):
-            offer("beta", lambda: float(trainer.beta), self._set_beta)  # without a reference beta could not leave 0
-        attribute("epsilon_low", trainer, "epsilon_low")
-        attribute("epsilon_high", trainer, "epsilon_high")
-        if not getattr(trainer, "is_deepspeed_enabled", False):  # DeepSpeed clips by its own configuration
-            attribute("max_grad_norm", args, "max_grad_norm")
-        return offered
-
-    def _set_beta(self, beta: float) -> None:
-        """A new beta from the next generation on: buffered completions may have no reference log-probabilities."""
-        if self._next_beta is None:
-            self._wrap_generation()
-        self._next_beta = beta
-
-    def _wrap_generation(self) -> None:
-        trainer, plain = self._trainer, self._trainer._generate_and_score_completions
-
-        @functools.wraps(plain)
-        def generate(*args: Any, **named: Any) -> Any:
-            if trainer.model.training:  # an evaluation may come in the middle of a buffer
-                trainer.beta = self._next_beta
-            return plain(*args, **named)
-
-        trainer._generate_and_score_completions = generate
-
-    def _set_rate(self, rate: float) -> None:
-        """A new peak rate, in the schedule and in the optimizer: a schedule alone acts two steps later."""
-        trainer = self._trainer
-        if trainer.optimizer is None:
-            trainer.args.learning_rate = rate
-            return
-        schedule = trainer.lr_scheduler
-        factor = rate / float(schedule.base_lrs[0])
-        schedule.base_lrs = [base * factor for base in schedule.base_lrs]
-        for group in trainer.optimizer.param_groups:
-            group["lr"] *= factor
+        reference = Reference(self._trainer, self._run.path)
+        knobs = self._knobs = TrlKnobs(self._trainer, reference, self._run.complain)
+        try:
+            why = reference.keep()
+        except Exception as error:
+            why = f"the starting weights could not be copied: {type(error).__name__}: {error}"
+        if why:
+            knobs.withheld["beta"] = why
+        for text in filter(None, (reference.source and f"reference for beta: {reference.source}", why)):
+            self._run.event(text)
+        names = []
+        for offer in knobs.offers():
+            self._run.knob(offer.name, offer.get, offer.set, check=offer.check)
+            names.append(offer.name)
+        return names
 
     # --- the trainer's own events -----------------------------------------------------------------------------------
 
@@ -226,6 +204,12 @@ class _Guest:
         class Stabilizer(TrainerCallback):  # type: ignore[misc, unused-ignore]
             """Writes a row after every optimizer step."""
 
+            def on_train_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+                guest._guard(guest._run.begin)
+
+            def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+                guest._guard(guest.before_update)
+
             def on_step_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
                 guest._guard(guest.step_end, state, control)
 
@@ -234,11 +218,19 @@ class _Guest:
 
         return Stabilizer()
 
+    def before_update(self) -> None:
+        """Discard the gradient of a step that is to be skipped: nothing moves, weight decay included."""
+        if self._run.take_skip():
+            self._trainer.optimizer.zero_grad(set_to_none=True)
+            self._skipped = True
+
     def step_end(self, progress: Any, control: Any) -> None:
         """Log the step, and stop or wait if somebody asked for it."""
         if not getattr(progress, "is_world_process_zero", True):
             return
         step = int(progress.global_step)
+        if self._knobs is not None:
+            self._knobs.step_ended()
         decision: Decision = self._run.log(self.row(), step, samples=self.samples(step))
         if decision.stop:
             control.should_training_stop = True
@@ -268,10 +260,6 @@ def _versions() -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return found
-
-
-def _adapted(trainer: Any) -> bool:
-    return hasattr(getattr(trainer, "model", None), "peft_config")
 
 
 def _is_number(values: Sequence[Any], row: int) -> bool:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stabilizer.core.knobs import KNOBS, Checkpoint, Controls
+from stabilizer.core.knobs import KNOBS, ORDERS, Backend, Checkpoint, Controls
 
 RATE = "control/lr_scale"
 """Our knob of the learning rate is a factor on the configured one."""
+ROUNDING = 1e-6
+"""Relative difference within which a knob has the value it was given: rates are scaled by factors, one after another."""
 RATES = ("lr", "learning_rate", "lr_scale")
 
 
@@ -31,6 +34,12 @@ class LoopKnob:
         """Give the loop a value of ours."""
         self.set(value * self.base)
         self.applied = value
+
+    def moved(self) -> float | None:
+        """Our value of what the loop has, if it was changed without us; None if it was not."""
+        now = float(self.get()) / self.base
+        same = math.isclose(now, self.applied, rel_tol=ROUNDING, abs_tol=1e-12) or math.isnan(now)
+        return None if same else now
 
 
 class Rates:
@@ -113,11 +122,33 @@ class NoStates:
 
 
 class LoopControls(Controls):
-    """Controls to which knobs are added while the run goes on."""
+    """Controls to which knobs are added while the run goes on, and which follow what others do to the loop."""
 
-    def __init__(self, folder: Path):
-        super().__init__({}, NoStates(folder))
+    def __init__(self, folder: Path, backend: Backend | None = None):
+        super().__init__({}, backend or NoStates(folder))
+        self._checks: dict[str, Callable[[float], None]] = {}
+        self._orders = ORDERS if backend else ()
 
-    def add(self, name: str, value: float) -> None:
-        """Add a knob with its configured value; ValueError outside its bounds."""
+    def add(self, name: str, value: float, check: Callable[[float], None] = lambda value: None) -> None:
+        """Add a knob with its configured value; ValueError outside its bounds. `check` refuses further values."""
         self._values[name] = self._configured[name] = self._checked(name, value)
+        self._checks[name] = check
+
+    def set(self, name: str, value: float | str) -> tuple[float, float]:
+        """Change one knob; ValueError if this loop cannot have that value."""
+        if name in self._checks:
+            self._checks[name](self._checked(name, value))
+        return super().set(name, value)
+
+    def adopt(self, name: str, value: float) -> None:
+        """Take over a value that somebody else gave the loop, whatever its bounds."""
+        self._values[name] = value
+
+    def save_knobs(self) -> None:
+        """Nothing: a loop that is started again begins a new run."""
+
+    def skip_update(self) -> None:
+        """Refused where nobody carries it out."""
+        if "skip-update" not in self._orders:
+            raise ValueError("this run is a guest in another loop and cannot skip its updates")
+        super().skip_update()

@@ -26,13 +26,15 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from stabilizer.control.engine import RemedyEngine
-from stabilizer.core.knobs import KNOBS
+from stabilizer.control.engine import MODES, Mode, RemedyEngine
+from stabilizer.core.knobs import KNOBS, Checkpoint
 from stabilizer.core.metrics import VOCABULARY
 from stabilizer.core.records import Finding, RunState, Sample
 from stabilizer.formats.rows import definition, number
-from stabilizer.guests.host import GuestHost
+from stabilizer.guests.boundary import Boundary
+from stabilizer.guests.host import GuestHost, Pay
 from stabilizer.guests.knobs import RATE, LoopControls, LoopKnob, Rates, our_name
+from stabilizer.guests.states import Keeper, LoopStates
 from stabilizer.live.mirror import end, mirrors
 from stabilizer.live.monitor import Monitor
 from stabilizer.live.rank_watch import announce
@@ -44,8 +46,12 @@ from stabilizer.runs.writer import RunWriter
 from stabilizer.trainers.naming import Naming
 from stabilizer.trainers.other.guesses import guessed
 
-MODES = ("off", "suggest")
-"""What remedies may do in a foreign loop. Automatic fixes need states that can be restored, which a guest has not."""
+WATCHING = ("off", "suggest")
+"""What remedies may do in a loop whose states nobody can restore: automatic fixes need a way back."""
+ACTING = ("approve", "auto-safe", "auto-full")
+PATIENCE_S = 2.0
+"""Longest wait of a step for its judgement, where fixes may be applied: a decision then holds from the next step on.
+After that the training goes on and does not wait again before the judgement is there."""
 WAITING = 10_000
 """Rows that may wait for the thread. Further ones are dropped and counted: a disk that hangs costs no memory."""
 IDLE_S = 1.0
@@ -74,7 +80,12 @@ class Decision(NamedTuple):
 class _Row(NamedTuple):
     step: int
     metrics: Mapping[str, float]
-    samples: Sequence[Sample] = ()
+    samples: Sequence[Sample]
+    knobs: Mapping[str, float]
+    """The knobs with which the step was made."""
+    branch: int
+    """Counts returns to a checkpoint: rows from before one are dropped."""
+    judged: threading.Event
 
 
 class GuestRun:
@@ -85,8 +96,9 @@ class GuestRun:
         remedy: str = "suggest", steps: int | None = None, trainer: str = "own loop",
         names: Mapping[str, str] | None = None, versions: Mapping[str, str] | None = None,
         naming: Naming | None = None, sinks: Iterable[str] | None = None, world: int = 1,
+        keeper: Keeper | None = None, pay: Pay | None = None, checkpoint_every: int | None = None,
     ):  # fmt: skip
-        check_mode(remedy)
+        mode = check_mode(remedy, can_return=keeper is not None)
         for asked in sinks or ():
             chosen(asked)  # ValueError or ImportError before a run is made
         self.path = Path(runs) / new_run_id(name)
@@ -99,12 +111,16 @@ class GuestRun:
             clock=naming.clock if naming else "optimizer_step", metrics={},
         )  # fmt: skip
         self._monitor = Monitor(writer)
-        self._controls = LoopControls(self.path)
-        self._host = GuestHost(self._monitor)
+        self._boundary = Boundary(self._status)
+        self._states: LoopStates | None = None
+        if keeper is not None:
+            folder = self.path / "checkpoints"
+            self._states = LoopStates(folder, keeper, self._boundary, every=checkpoint_every, restored=self._restored)
+        self._controls = LoopControls(self.path, self._states)
+        self._host = GuestHost(self._monitor, self._controls, self._boundary, self._states, pay)
         self._requests = Requests(self._host, self.path, self._controls)
-        self._engine = RemedyEngine(
-            "suggest" if remedy == "suggest" else "off", self._controls, self._monitor.watch, self._host
-        )
+        self._engine = RemedyEngine(mode, self._controls, self._monitor.watch, self._host)
+        self._acts = mode in ACTING
         self._given = dict(names or {})
         self._naming = naming
         self._names: dict[str, str] = {}
@@ -112,7 +128,12 @@ class GuestRun:
         self._rows: queue.Queue[_Row | Callable[[], object] | None] = queue.Queue(WAITING)
         """Rows, other writes, and None at the end: the thread alone writes while it lives."""
         self._dropped = 0
-        self._step = 0
+        self._loop_step = 0
+        """The loop's own count of its steps, which never goes back."""
+        self._lost = 0
+        """Steps that returns to a checkpoint threw away: the run's step is the loop's less these."""
+        self._branch = 0
+        self._newest: _Row | None = None
         self._findings: tuple[Finding, ...] = ()
         self._troubled: set[str] = set()
         self._closed = False
@@ -129,16 +150,22 @@ class GuestRun:
 
     def log(self, metrics: Mapping[str, Any], step: int | None = None, *, samples: Sequence[Sample] = ()) -> Decision:
         """Log a row and apply what was asked of the run; numbers that are no numbers are left out."""
+        caught_up = self._newest is None or self._newest.judged.is_set()
         try:
-            self._step = _counted(self._step, step)
+            self._loop_step = _counted(self._loop_step, step)
             self.heart.beat(self._step)
+            self._follow()
             numbers = dict(_numbers(metrics))
             if not self._closed:
-                self._rows.put_nowait(_Row(self._step, numbers, samples))
+                knobs = self._controls.values()
+                row = _Row(self._step, numbers, samples, knobs, self._branch, threading.Event())
+                self._rows.put_nowait(row)
+                self._newest = row
         except queue.Full:
             self._dropped += 1
         except Exception as error:  # a row of odd things
             self.complain("log", error)
+        self._between_steps(wait=self._acts and caught_up)
         return Decision(
             stop=bool(self._host.ended_by), paused=self._host.paused, changes=self._apply(),
             incidents=len({f.incident for f in self._findings if f.severity != "info"}), findings=self._findings,
@@ -153,13 +180,64 @@ class GuestRun:
         """
         return self.heart.phase(name, pending)
 
+    def begin(self) -> None:
+        """The training begins: save the state that it starts from, where fixes may be applied."""
+        self._between_steps(wait=False)
+
+    def take_skip(self) -> bool:
+        """Whether the update that is about to be made is to be discarded; the answer clears the request."""
+        return self._controls.take_skip()
+
+    @property
+    def _step(self) -> int:
+        """The run's step after which the loop is."""
+        return self._loop_step - self._lost
+
+    def _between_steps(self, *, wait: bool) -> None:
+        """Save a checkpoint that is due, and do what the run's thread asks for until it has judged the newest row."""
+        states, newest = self._states, self._newest
+        if self._closed:
+            return
+        try:
+            if states is not None:
+                states.step = self._step
+                if self._acts:
+                    with self.heart.phase("save"):
+                        states.save_if_due()
+        except Exception as error:
+            self.complain("checkpoint", error)
+        try:
+            if wait and newest is not None:
+                self._boundary.serve_until(newest.judged.is_set, PATIENCE_S)
+            else:
+                self._boundary.serve()
+        except Exception as error:
+            self.complain("boundary", error)
+
+    def _restored(self, checkpoint: Checkpoint) -> None:
+        """The loop has the state of a checkpoint: its steps count from there, and rows that wait are of another
+        branch."""
+        self._lost = self._loop_step - checkpoint.step
+        self._branch += 1
+
+    def _follow(self) -> None:
+        """Take over what others changed in the loop: it shows in the rows, and is judged, like any setting."""
+        for name, knob in self._knobs.items():
+            if self._controls.get(name) == knob.applied:
+                with contextlib.suppress(Exception):  # the loop's own object is in the middle of something
+                    if (now := knob.moved()) is not None:
+                        knob.applied = now
+                        self._controls.adopt(name, now)
+
     def knob(
         self, name: str, get: Callable[[], float], set: Callable[[float], None], low: float | None = None,
-        high: float | None = None,
+        high: float | None = None, check: Callable[[float], None] = lambda value: None,
     ) -> None:  # fmt: skip
         """Make a knob changeable by `stabilizer fix RUN set name=value` and by proposals.
 
-        `lr` is changed by a factor between 1/64 and 4 of its value now. `low` and `high` narrow the bounds.
+        `lr` is changed by a factor between 1/64 and 4 of its value now. `low` and `high` narrow the bounds; `check` may
+        refuse a value with a ValueError. Where `get` differs from what was set, the loop was changed by somebody else,
+        and the run takes that over.
         """
         try:
             ours, value = our_name(name), float(get())
@@ -174,7 +252,7 @@ class GuestRun:
                     raise ValueError(f"{name} = {asked:g}: outside {bounds[0]:g} to {bounds[1]:g}")
                 set(asked)
 
-            self._controls.add(ours, start)
+            self._controls.add(ours, start, lambda asked: check(asked * base))
             self._knobs[ours] = LoopKnob(ours, get, within, base, start)
         except Exception as error:
             self.complain(f"knob {name}", error)
@@ -196,6 +274,7 @@ class GuestRun:
         """Return when nobody wants the run to pause any more."""
         with self.heart.phase("paused"):
             while self._host.paused and not self._closed:
+                self._boundary.serve()
                 time.sleep(IDLE_S / 5)
 
     def event(self, text: str, kind: str = "note") -> None:
@@ -208,6 +287,7 @@ class GuestRun:
         if self._closed:
             return
         self._closed = True
+        self._boundary.close()
         self._watchdog.close()
         try:
             self._rows.put(None, timeout=CLOSING_S)
@@ -276,29 +356,41 @@ class GuestRun:
                     row()
             except Exception as error:
                 self.complain("monitor", error)
+            if isinstance(row, _Row):
+                row.judged.set()
 
     def _take(self, row: _Row) -> None:
+        if row.branch != self._branch:
+            return
         self._host.last_step = row.step
         metrics = {self._ours(name, row): value for name, value in row.metrics.items()}
-        self._monitor.write(row.step, metrics | self._controls.values())
+        self._monitor.write(row.step, metrics | row.knobs)
         if row.samples:
             self._monitor.writer.samples(row.step, row.samples)
         self._monitor.look(row.step, self._act)
         self._findings = tuple(self._monitor.watch.active())
-        self._monitor.writer.status("paused" if self._host.paused else "running", row.step)
+        self._status()
         self._monitor.summarise()
 
     def _idle(self) -> None:
         try:
             self._requests.look()
-            self._monitor.writer.status("paused" if self._host.paused else "running", self._host.step)
+            self._requests.return_if_asked()
+            self._status()
         except Exception as error:
             self.complain("requests", error)
 
+    def _status(self) -> None:
+        """The heartbeat of the run; the writer limits it to one a second."""
+        self._monitor.writer.status("paused" if self._host.paused else "running", self._host.step)
+
     def _act(self, view: Any) -> None:
-        self._requests.look()
-        self._engine.tick(view, self._requests.answers())
-        self._requests.settle(approvals_wait=False)
+        trial = self._engine.trial
+        self._requests.look(on_trial=trial.action if trial else "")
+        if self._monitor.watching:  # remedies must not decide about weights by what a failed watch says
+            self._engine.tick(view, self._requests.answers())
+        self._requests.settle(approvals_wait=self._engine.mode == "approve")
+        self._requests.return_if_asked()
 
     def _ours(self, name: str, row: _Row) -> str:
         """Our name of a metric; a guess is made once, when the name first appears, and written into the run."""
@@ -348,13 +440,17 @@ class GuestRun:
                 write()
 
 
-def check_mode(remedy: str) -> None:
-    """ValueError for a mode of remedies that a guest does not have."""
-    if remedy not in MODES:
+def check_mode(remedy: str, *, can_return: bool) -> Mode:
+    """The mode of remedies; ValueError for one that there is not."""
+    for mode in MODES:
+        if mode == remedy and (can_return or mode in WATCHING):
+            return mode
+    if remedy in MODES:
         raise ValueError(
-            f"remedy = {remedy!r}: inside another loop it is one of {', '.join(MODES)}; automatic fixes need"
-            " checkpoints of stabilizer's own trainer (stabilizer train --remedy auto-safe)"
+            f"remedy = {remedy!r}: inside another loop it is one of {', '.join(WATCHING)}; automatic fixes need a way back:"
+            " a TRL trainer (attach) or stabilizer's own (stabilizer train --remedy auto-safe) has one"
         )
+    raise ValueError(f"remedy = {remedy!r}: it is one of {', '.join(MODES if can_return else WATCHING)}")
 
 
 def _counted(before: int, step: Any) -> int:

@@ -275,7 +275,7 @@ class Requests:
             self._close(entry, "failed", f"could not be done: {error}")
             return False
         try:
-            controls.snapshot()  # so that a crash now leaves the knobs as journaled
+            controls.save_knobs()  # so that a crash now leaves the knobs as journaled
         except OSError as error:
             controls.set_all(before)
             if not order:

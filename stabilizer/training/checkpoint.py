@@ -89,6 +89,24 @@ def read(checkpoint: Checkpoint, most: int | None = None) -> dict[str, bytes]:
     return files
 
 
+def verified(checkpoint: Checkpoint) -> dict[str, Path]:
+    """The files of a state, each checked against the manifest without holding it in memory; CheckpointDamaged names
+    the file that does not match."""
+    found = {}
+    for name, entry in _manifest(checkpoint)["files"].items():
+        path = checkpoint.path / name
+        try:
+            with path.open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+            size = path.stat().st_size
+        except OSError as error:
+            raise CheckpointDamaged(f"{path}: {error}") from error
+        if not isinstance(entry, dict) or (size, digest) != (entry.get("size"), entry.get("sha256")):
+            raise CheckpointDamaged(f"{path}: {size} bytes that differ from those written")
+        found[name] = path
+    return found
+
+
 def _manifest(checkpoint: Checkpoint) -> dict[str, Any]:
     """The manifest of a state; CheckpointDamaged when it can't be used."""
     try:

@@ -15,9 +15,12 @@ if TRL:
     import torch
     from peft import LoraConfig
 
+    from transformers import TrainerCallback
+
     from stabilizer.core.knobs import KNOBS
     from stabilizer.guests.attach import attach
     from stabilizer.runs.reader import RunReader
+    from stabilizer.runs.requests import ask
     from tests.guests.tiny_trl import trainer
 
 
@@ -107,14 +110,137 @@ def test_beta_that_leaves_zero_waits_for_the_next_generation(tmp_path):
     assert [step for step, measured in logged.items() if not measured] == [5, 6, 7, 8]
 
 
-def test_adapters_get_a_kl_to_their_base_from_beta_zero(tmp_path):
-    adapters = LoraConfig(task_type="CAUSAL_LM", target_modules=["q_proj", "v_proj"])
-    run = trainer(tmp_path / "out", steps=6, adapters=adapters, num_iterations=4, learning_rate=0.05)
+@pytest.mark.parametrize("lora", [False, True])
+def test_beta_that_leaves_zero_measures_the_kl_of_a_run_with_a_reference_from_the_start(tmp_path, lora):
+    adapters = LoraConfig(task_type="CAUSAL_LM", target_modules=["q_proj", "v_proj"]) if lora else None
+    kls, ends = [], []
+    for folder, beta in (("a", 1e-12), ("b", 0.0)):  # the first has a reference that weighs nothing
+        run = trainer(
+            tmp_path / folder / "out", steps=10, beta=beta, adapters=adapters, num_iterations=2, learning_rate=0.01
+        )
+        guest = attach(run, runs=tmp_path / "runs", name=folder)
+        turn(guest, {3: {"control/beta": 0.2}})
+        run.train()
+        kl = RunReader(guest.path).history.view().series("policy/kl_ref")
+        kls.append(dict(zip(kl.steps.tolist(), kl.values.tolist(), strict=True)))
+        ends.append(weights(run))
+    assert sorted(kls[1]) == [5, 6, 7, 8, 9, 10]
+    assert all(kls[1][step] == pytest.approx(kls[0][step], rel=1e-3, abs=1e-6) for step in kls[1])
+    assert kls[1][10] > 1e-3 and torch.allclose(*ends, rtol=1e-3, atol=1e-5)
+
+
+def test_the_reference_of_a_model_without_a_name_is_a_copy_of_its_starting_weights(tmp_path):
+    run = trainer(tmp_path / "out", steps=6, learning_rate=0.05)
+    run.model.config._name_or_path = ""
+    start = weights(run)
     guest = attach(run, runs=tmp_path / "runs")
-    turn(guest, {2: {"control/beta": 0.05}})
+    turn(guest, {2: {"control/beta": 0.1}})
     run.train()
-    kl = RunReader(guest.path).history.view().series("policy/kl_ref")
-    assert kl.steps.tolist() == [5, 6] and all(value > 0 for value in kl.values)
+    assert torch.equal(torch.cat([p.flatten() for p in run.ref_model.parameters()]), start)
+    assert not torch.equal(weights(run), start)
+    notes = [event.text for event in RunReader(guest.path).events]
+    assert any("a copy of the starting weights" in note for note in notes)
+
+
+def test_a_reference_that_cannot_be_loaded_leaves_beta_at_zero(tmp_path, capsys):
+    run = trainer(tmp_path / "out", steps=5)
+    guest = attach(run, runs=tmp_path / "runs")
+    (guest.path / "reference" / "model.safetensors").write_bytes(b"damaged")
+    turn(guest, {2: {"control/beta": 0.1}})
+    run.train()
+    assert run.beta == 0.0 and "knob beta = 0.1" in capsys.readouterr().err
+    beta = RunReader(guest.path).history.view().series("control/beta")
+    assert beta.values.tolist() == [0.0, 0.1, 0.0, 0.0, 0.0]  # asked for at step 2
+
+
+@pytest.mark.parametrize(
+    ("knob", "value", "seen"),
+    [
+        ("temperature", 0.5, lambda run: (run.temperature, run.generation_config.temperature)),
+        ("max_completion", 4, lambda run: (run.max_completion_length, run.generation_config.max_new_tokens)),
+        ("inner_epochs", 1, lambda run: (run.num_iterations,)),
+        ("advantage", 1, lambda run: ({"group": 0, "none": 1, "batch": 2}[run.scale_rewards],)),
+        ("entropy_coef", 0.05, lambda run: (run.entropy_coef, run._entropy_bonus_enabled * 0.05)),
+        ("prompts", 8, lambda run: (run.args.gradient_accumulation_steps * 2,)),
+    ],
+)
+def test_a_knob_reaches_every_place_that_reads_it(tmp_path, knob, value, seen):
+    run = trainer(tmp_path / "out", steps=8, num_iterations=2, gradient_accumulation_steps=2)
+    guest = attach(run, runs=tmp_path / "runs")
+    turn(guest, {2: {f"control/{knob}": value}})
+    run.train()
+    assert all(found == pytest.approx(value) for found in seen(run))
+    rows = RunReader(guest.path).history.view().series(f"control/{knob}").values.tolist()
+    assert rows[:2] != rows[2:4] and rows[-1] == pytest.approx(value)
+
+
+def test_a_new_temperature_is_the_learners_too(tmp_path):
+    """With the learner at another temperature the first ratio would not be 1, and some tokens would be clipped."""
+    run = trainer(tmp_path / "out", steps=6, num_iterations=1, steps_per_generation=2, learning_rate=0.0)
+    guest = attach(run, runs=tmp_path / "runs")
+    turn(guest, {2: {"control/temperature": 0.3}})
+    run.train()
+    entropy = [row["entropy"] for row in run.state.log_history if "entropy" in row]
+    assert entropy[0] - entropy[2] > 0.04  # measured by the learner's head at the new temperature
+    assert all(row["clip_ratio/region_mean"] == 0 for row in run.state.log_history if "clip_ratio/region_mean" in row)
+
+
+def test_a_value_that_trl_cannot_have_is_refused_with_the_reason(tmp_path):
+    run = trainer(tmp_path / "out", steps=2)
+    guest = attach(run, runs=tmp_path / "runs")
+    with pytest.raises(ValueError, match="multiple of 2"):
+        guest._controls.set("control/prompts", 3)
+    with pytest.raises(ValueError, match="TRL has no advantages 'leave_one_out'"):
+        guest._controls.set("control/advantage", "leave_one_out")
+
+
+def test_what_others_turn_shows_in_the_rows(tmp_path):
+    run = trainer(tmp_path / "out", steps=6)
+    guest = attach(run, runs=tmp_path / "runs")
+
+    class Meddles(TrainerCallback):
+        def on_step_begin(self, args, state, control, **others):
+            if state.global_step == 3:
+                run.epsilon_high = 0.7
+                run.lr_scheduler.base_lrs = [8 * rate for rate in run.lr_scheduler.base_lrs]
+
+    run.add_callback(Meddles())
+    run.train()
+    view = RunReader(guest.path).history.view()
+    assert view.series("control/epsilon_high").values.tolist() == [0.2] * 3 + [0.7] * 3
+    assert view.series("control/lr_scale").values.tolist() == pytest.approx([1.0] * 3 + [8.0] * 3)
+
+
+# --- checkpoints of ours ----------------------------------------------------------------------------------------------
+
+
+def test_a_return_restores_weights_optimizer_and_schedule_bit_for_bit(tmp_path):
+    run = trainer(tmp_path / "out", steps=14, lr_scheduler_type="linear", learning_rate=0.01)
+    guest = attach(run, runs=tmp_path / "runs", remedy="approve", checkpoint_every=4)
+    seen, plain = {}, guest.log
+
+    def log(metrics, step=None, **more):
+        if step == 9:
+            ask(guest.path, "do", "restore:4")
+        seen[step, "before"] = state_of(run)
+        decision = plain(metrics, step, **more)
+        seen[step, "after"] = state_of(run)
+        return decision
+
+    guest.log = log
+    run.train()
+    reader = RunReader(guest.path)
+    assert [a["reason"] for a in reader.about["attempts"]] == ["start", "rollback"]
+    assert torch.equal(seen[9, "after"][0], seen[4, "after"][0])  # checkpoints after steps 0, 4, 8
+    assert not torch.equal(seen[9, "before"][0], seen[9, "after"][0])
+    assert all(torch.equal(a, b) for a, b in zip(seen[9, "after"][1], seen[4, "after"][1], strict=True))
+    assert seen[9, "after"][2] == seen[4, "after"][2]
+
+
+def state_of(run):
+    optimizer = run.optimizer.state_dict()["state"]
+    tensors = [value for number in sorted(optimizer) for _, value in sorted(optimizer[number].items())]
+    return weights(run), [t.clone() for t in tensors], (run.lr_scheduler.last_epoch, run.optimizer.param_groups[0]["lr"])
 
 
 def test_an_evaluation_between_two_logs_changes_no_row(tmp_path):
@@ -148,10 +274,10 @@ def test_only_the_main_process_has_a_run(tmp_path):
     assert attach(Second(), runs=tmp_path / "runs") is None and not (tmp_path / "runs").exists()
 
 
-def test_beta_is_not_offered_where_no_reference_was_loaded(tmp_path, capsys):
+def test_the_knobs_are_named_when_it_begins(tmp_path, capsys):
     attach(trainer(tmp_path / "out"), runs=tmp_path / "runs").finish()
     said = capsys.readouterr().out
-    assert "knobs: lr, epsilon_low, epsilon_high, max_grad_norm" in said
+    assert "knobs: lr, epsilon_low, epsilon_high, max_grad_norm, entropy_coef, beta, temperature," in said
 
 
 @pytest.mark.parametrize("part", ["row", "samples", "saw_norm", "saw_loss"])

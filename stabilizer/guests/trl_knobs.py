@@ -1,0 +1,255 @@
+"""What can be turned in a TRL training while it runs, and when each change takes effect.
+
+    learning rate, clip range, gradient limit, entropy bonus        the next step
+    beta, temperature, passes, advantages, masking, answer length   the next generation: buffered completions were made,
+                                                                    and their log-probabilities measured, under the old
+    prompts a step (gradient accumulation)                          the next step at which accumulation is aligned
+
+What is not here needs a restart: batch size per device, group size, precision, adapters, the vLLM mode.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from stabilizer.core.knobs import KNOBS
+from stabilizer.guests.trl_reference import Reference, adapted
+
+SCALES = {"group": "group_std", "none": "group_mean", "batch": "batch_std"}
+"""TRL's `scale_rewards` as our advantages."""
+Number = Callable[[], float]
+Setter = Callable[[float], None]
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A knob that a trainer can turn."""
+
+    name: str
+    get: Number
+    set: Setter
+    check: Setter = lambda value: None
+    """ValueError if this trainer cannot have that value."""
+
+
+class TrlKnobs:
+    """The knobs of one trainer. Everything is called in the trainer's thread, between two steps."""
+
+    def __init__(self, trainer: Any, reference: Reference, say: Callable[[str, Exception], None]):
+        self._trainer = trainer
+        self._reference = reference
+        self._say = say
+        """Reports a change that could not be made."""
+        self._next: dict[str, tuple[float, Setter]] = {}
+        """Values that wait for the next generation."""
+        self._aligned: float | None = None
+        """Accumulation that waits for an aligned step."""
+        self._heads: dict[int, Any] = {}
+        """The forward methods of models as TRL made them."""
+        self.withheld: dict[str, str] = {}
+        """Knobs that are not offered, and why."""
+        self._wrap_generation()
+
+    def offers(self) -> Iterator[Offer]:
+        """Every knob that this trainer has."""
+        for offer in self._all():
+            try:
+                offer.get()
+            except (AttributeError, TypeError, ValueError, KeyError):
+                continue
+            yield offer
+
+    def step_ended(self) -> None:
+        """A step ended: make the change that waited for an aligned accumulation."""
+        if self._aligned is not None and self._micro_steps() % int(self._aligned) == 0:
+            self._trainer.args.gradient_accumulation_steps = int(self._aligned)
+            self._aligned = None
+
+    def _all(self) -> Iterator[Offer]:
+        trainer, args = self._trainer, self._trainer.args
+        yield Offer("lr", self._rate, self._set_rate)
+        yield from (self._attribute(name, trainer) for name in ("epsilon_low", "epsilon_high"))
+        if getattr(trainer, "is_deepspeed_enabled", False):
+            self.withheld["max_grad_norm"] = "DeepSpeed clips by its own configuration"
+        else:
+            yield self._attribute("max_grad_norm", args)
+        if not getattr(trainer, "use_adaptive_entropy", True):
+            yield Offer("entropy_coef", lambda: float(trainer.entropy_coef), self._set_entropy)
+        yield self._at_generation("beta", lambda: float(trainer.beta), self._set_beta, self._check_beta)
+        if getattr(trainer, "use_vllm", False):
+            self.withheld["temperature"] = "the engine's own setting under vLLM is untested"
+        else:
+            yield self._at_generation("temperature", lambda: float(trainer.temperature), self._set_temperature)
+            yield self._at_generation(
+                "max_completion", lambda: float(trainer.max_completion_length), self._set_longest
+            )
+        yield self._at_generation("inner_epochs", lambda: float(trainer.num_iterations), self._set_passes)
+        yield self._at_generation("advantage", self._advantage, self._set_advantage, self._check_advantage)
+        yield self._at_generation(
+            "mask_truncated", lambda: float(trainer.mask_truncated_completions),
+            lambda value: setattr(trainer, "mask_truncated_completions", bool(value)),
+        )  # fmt: skip
+        yield Offer("prompts", self._prompts, self._set_prompts, self._check_prompts)
+
+    def _attribute(self, name: str, owner: Any) -> Offer:
+        return Offer(name, lambda: float(getattr(owner, name)), lambda value: setattr(owner, name, value))
+
+    def _at_generation(
+        self, name: str, get: Number, set: Setter, check: Setter = lambda value: None
+    ) -> Offer:  # fmt: skip
+        """A knob whose value may change only when completions are generated."""
+
+        def wait(value: float) -> None:
+            self._next[name] = value, set
+
+        return Offer(name, lambda: self._next[name][0] if name in self._next else get(), wait, check)
+
+    def _wrap_generation(self) -> None:
+        trainer = self._trainer
+        plain = getattr(trainer, "_generate_and_score_completions", None)
+        if plain is None:
+            return
+
+        @functools.wraps(plain)
+        def generate(*args: Any, **named: Any) -> Any:
+            if self._next and trainer.model.training:  # an evaluation may come in the middle of a buffer
+                self._take_effect()
+            return plain(*args, **named)
+
+        trainer._generate_and_score_completions = generate
+
+    def _take_effect(self) -> None:
+        waiting, self._next = self._next, {}
+        for name, (value, set) in waiting.items():
+            try:
+                set(value)
+            except Exception as error:  # the old value stays, and the next row shows it
+                self._say(f"knob {name} = {value:g}", error)
+
+    # --- the learning rate -------------------------------------------------------------------------------------------
+
+    def _rate(self) -> float:
+        """The peak rate."""
+        schedule = getattr(self._trainer, "lr_scheduler", None)
+        return float(self._trainer.args.learning_rate if schedule is None else schedule.base_lrs[0])
+
+    def _set_rate(self, rate: float) -> None:
+        """A new peak rate, in the schedule and in the optimizer: a schedule alone acts two steps later."""
+        trainer = self._trainer
+        if trainer.optimizer is None:
+            trainer.args.learning_rate = rate
+            return
+        schedule = trainer.lr_scheduler
+        factor = rate / float(schedule.base_lrs[0])
+        schedule.base_lrs = [base * factor for base in schedule.base_lrs]
+        for group in trainer.optimizer.param_groups:
+            group["lr"] *= factor
+
+    # --- the loss ----------------------------------------------------------------------------------------------------
+
+    def _set_entropy(self, value: float) -> None:
+        self._trainer.entropy_coef = value
+        self._trainer._entropy_bonus_enabled = value != 0.0
+
+    def _check_beta(self, value: float) -> None:
+        if value > 0 and self._reference_missing() and (why := self.withheld.get("beta")):
+            raise ValueError(why)
+
+    def _reference_missing(self) -> bool:
+        return getattr(self._trainer, "ref_model", None) is None and not adapted(self._trainer)
+
+    def _set_beta(self, value: float) -> None:
+        if value > 0:
+            self._reference.load()
+        self._trainer.beta = value
+
+    def _advantage(self) -> float:
+        if getattr(self._trainer, "multi_objective_aggregation", "") != "sum_then_normalize":
+            raise ValueError("advantages of several rewards are normalised one by one")
+        return float(KNOBS["control/advantage"].choices.index(SCALES[self._trainer.scale_rewards]))
+
+    def _check_advantage(self, value: float) -> None:
+        choice = KNOBS["control/advantage"].choices[int(value)]
+        if choice not in SCALES.values():
+            raise ValueError(f"TRL has no advantages {choice!r}; it has {', '.join(SCALES.values())}")
+
+    def _set_advantage(self, value: float) -> None:
+        choice = KNOBS["control/advantage"].choices[int(value)]
+        self._trainer.scale_rewards = next(name for name, ours in SCALES.items() if ours == choice)
+
+    # --- generation --------------------------------------------------------------------------------------------------
+
+    def _set_temperature(self, value: float) -> None:
+        """The sampler's and the learner's temperature: log-probabilities are divided by it in the fused head."""
+        trainer = self._trainer
+        model = trainer.accelerator.unwrap_model(trainer.model)
+        self._head(model.get_base_model() if adapted(trainer) else model, value, ("log_probs", "entropy"))
+        if getattr(trainer, "ref_model", None) is not None:
+            self._head(trainer.accelerator.unwrap_model(trainer.ref_model), value, ("log_probs",))
+        trainer.temperature = trainer.generation_config.temperature = value
+        trainer.generation_kwargs["temperature"] = value
+
+    def _head(self, model: Any, temperature: float, outputs: tuple[str, ...]) -> None:
+        from trl.trainer.utils import add_fused_lm_head
+
+        model.forward = self._heads.setdefault(id(model), model.forward)  # without the head of an earlier change
+        cast = self._trainer.args.cast_lm_head_to_fp32
+        add_fused_lm_head(model, temperature=temperature, cast_lm_head_to_fp32=cast, outputs=outputs)
+
+    def _set_longest(self, value: float) -> None:
+        trainer = self._trainer
+        trainer.max_completion_length = trainer.generation_config.max_new_tokens = int(value)
+        trainer.generation_kwargs["max_new_tokens"] = int(value)
+
+    def _set_passes(self, value: float) -> None:
+        """Passes over each buffer. The counter begins anew here, where a buffer does, so that the next ones align.
+
+        The data loader has begun to repeat the prompts of this buffer and goes on: they may be answered again.
+        """
+        trainer = self._trainer
+        trainer.num_iterations = int(value)
+        trainer._step = 0
+        sampler = _sampler(trainer)
+        if sampler is not None:
+            sampler.repeat_count = int(value) * trainer.args.steps_per_generation
+
+    # --- the batch ---------------------------------------------------------------------------------------------------
+
+    def _unit(self) -> float:
+        """Prompts of one micro-batch over all processes."""
+        args = self._trainer.args
+        return args.per_device_train_batch_size * args.world_size / self._trainer.num_generations
+
+    def _prompts(self) -> float:
+        """Prompts of one optimizer step."""
+        steps = self._trainer.args.gradient_accumulation_steps if self._aligned is None else self._aligned
+        prompts = steps * self._unit()
+        if prompts != int(prompts):
+            raise ValueError("a step has a fraction of a prompt")
+        return prompts
+
+    def _check_prompts(self, value: float) -> None:
+        steps = value / self._unit()
+        if steps != int(steps) or steps < 1:
+            raise ValueError(f"prompts = {value:g}: must be a multiple of {self._unit():g}, the prompts of a micro-batch")
+
+    def _set_prompts(self, value: float) -> None:
+        self._aligned = value / self._unit()
+        self.step_ended()
+
+    def _micro_steps(self) -> int:
+        """Micro-batches of this epoch so far: transformers steps the optimizer by their number."""
+        epoch = float(self._trainer.state.epoch or 0.0)
+        return round((epoch - int(epoch)) * len(self._trainer.callback_handler.train_dataloader))
+
+
+def _sampler(trainer: Any) -> Any:
+    """The sampler that repeats prompts, behind what accelerate wraps around it; None if there is none."""
+    found = getattr(getattr(trainer, "callback_handler", None), "train_dataloader", None)
+    for name in ("batch_sampler", "batch_sampler", "sampler", "sampler"):
+        inner = getattr(found, name, None)
+        found = inner if inner is not None else found
+    return found if hasattr(found, "repeat_count") else None

@@ -1,0 +1,100 @@
+"""The reference of the KL for a TRL training that began without one: its starting weights, loaded when beta leaves 0.
+
+A small model's starting weights are copied to the run's folder (`reference/model.safetensors`) when the run begins, so
+the reference is exact, whatever the model was made from. A larger one is loaded by the name of the model, as TRL does
+for a training with beta above 0. Adapters need neither: their base model is the reference.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+COPIED = 4 * 10**9
+"""Bytes of weights up to which they are copied: a disk writes that in some seconds."""
+
+
+class Reference:
+    """The starting weights of one trainer."""
+
+    def __init__(self, trainer: Any, run: Path):
+        self._trainer = trainer
+        self._file = run / "reference" / "model.safetensors"
+        self.source = ""
+        """Where it would come from, in words."""
+
+    def keep(self) -> str:
+        """See to it that a reference can be made later; returns why it cannot, or nothing."""
+        trainer = self._trainer
+        if getattr(trainer, "ref_model", None) is not None or adapted(trainer):
+            return ""
+        for name, what in (("is_deepspeed_enabled", "DeepSpeed"), ("is_fsdp_enabled", "FSDP")):
+            if getattr(trainer, name, False):
+                return f"no reference can be added under {what}"
+        if trainer.args.cast_lm_head_to_fp32:
+            return "no reference can be added with cast_lm_head_to_fp32"
+        if getattr(trainer.model, "hf_quantizer", None) is not None:
+            return "no reference can be added to a quantized model"
+        weights = _weights(trainer.model)
+        size = sum(tensor.numel() * tensor.element_size() for tensor in weights.values())
+        named = trainer.model.config._name_or_path
+        if size > COPIED:
+            self.source = f"loaded by its name, {named}"
+            return "" if named else f"the model has no name to load a reference by, and {size:,} bytes are not copied"
+        if trainer.args.process_index == 0:
+            from stabilizer.training.tensor_file import TensorFile
+
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            with self._file.open("wb") as file:
+                for chunk in TensorFile(weights).chunks():
+                    file.write(chunk)
+        self.source = f"a copy of the starting weights, {size / 1e6:,.1f} MB in {self._file.parent.name}/"
+        return ""
+
+    def load(self) -> None:
+        """Give the trainer its reference, if it needs one. Takes as much memory as the policy."""
+        trainer = self._trainer
+        if getattr(trainer, "ref_model", None) is not None or adapted(trainer):
+            return
+        from trl.trainer.utils import add_fused_lm_head
+
+        reference = self._copied() if self._file.is_file() else self._named()
+        reference.to(trainer.accelerator.device).eval().requires_grad_(False)
+        add_fused_lm_head(reference, temperature=trainer.temperature)
+        trainer.ref_model = trainer.accelerator.prepare_model(reference, evaluation_mode=True)
+
+    def _copied(self) -> Any:
+        import torch
+        from safetensors.torch import load_file
+
+        model = self._trainer.accelerator.unwrap_model(self._trainer.model)
+        config, attention = model.config, model.config._attn_implementation
+        with torch.random.fork_rng():  # the weights that it begins with are overwritten, and drawn all the same
+            reference = type(model)._from_config(config, dtype=model.dtype, attn_implementation=attention)
+        missing, unknown = reference.load_state_dict(load_file(self._file), strict=False)
+        reference.tie_weights()
+        tied = {name for name, _ in reference.named_parameters(remove_duplicate=False)} - {*_weights(reference)}
+        if unknown or set(missing) - tied:
+            raise ValueError(f"{self._file}: {len(unknown) + len(missing)} weights do not fit this model")
+        return reference
+
+    def _named(self) -> Any:
+        from trl.trainer.utils import create_model_from_path
+
+        model = self._trainer.accelerator.unwrap_model(self._trainer.model)
+        return create_model_from_path(
+            model.config._name_or_path, dtype=model.dtype, attn_implementation=model.config._attn_implementation,
+            trust_remote_code=self._trainer.args.trust_remote_code,
+        )  # fmt: skip
+
+
+def adapted(trainer: Any) -> bool:
+    """Whether the model has adapters, whose base is the reference."""
+    return hasattr(getattr(trainer, "model", None), "peft_config")
+
+
+def _weights(model: Any) -> dict[str, Any]:
+    """Parameters, tied ones once, and persistent buffers."""
+    kept = model.state_dict(keep_vars=True).keys()
+    found = dict(model.named_parameters())
+    return found | {name: tensor for name, tensor in model.named_buffers() if name in kept}
