@@ -173,6 +173,7 @@ _METRICS = (
            "1: the critic predicts the returns; 0: it is no better than a constant; below 0: it misleads."),
     # time, tokens, batch
     # the machine, sampled seldom
+    Metric("system/ranks_apart", "processes", "count", "down", "processes of a training whose knobs are not those of the first one after a step, by a hash of all values", "Above 0 the processes no longer train one policy.", _STEP),
     Metric("system/cpu_frac", "share of all cores", "fraction", "neither", "busy time of all cores since the previous sample", "How busy the machine is, other programs included.", _STEP),
     Metric("system/process_cores", "cores", "positive", "neither", "processor time of the process per second since the previous sample", "How many cores training uses.", _STEP),
     Metric("system/memory_frac", "share of memory", "fraction", "neither", "memory of the machine that is not available to new programs", "Near 1 the system ends processes.", _STEP),

@@ -19,9 +19,12 @@ from typing import Any
 
 from stabilizer.core.records import Sample
 from stabilizer.guests.own_loop import ACTING, Decision, GuestRun
-from stabilizer.guests.trl_knobs import TrlKnobs
-from stabilizer.guests.trl_phases import mark_phases, watch_other_rank
+from stabilizer.guests.states import Keeper
+from stabilizer.guests.trl_follow import follow
+from stabilizer.guests.trl_knobs import TrlKnobs, trl_knobs
+from stabilizer.guests.trl_phases import mark_phases
 from stabilizer.guests.trl_probe import TrlProbe
+from stabilizer.guests.trl_ranks import Ranks, SharedKeeper, fingerprint
 from stabilizer.guests.trl_reference import Reference
 from stabilizer.guests.trl_state import TrlKeeper, why_not
 from stabilizer.trainers.trl import state
@@ -41,44 +44,47 @@ def attach(
     """Monitor a trainer. Returns the run; `run.path` is its folder for `stabilizer dashboard` and `fix`.
 
     `remedy` is off, suggest, approve, auto-safe or auto-full. The last three save checkpoints of ours, at least every
-    `checkpoint_every` steps; by default as often as 2 % of the time allows. With several processes only the main one
-    has a run, the others get None and write heartbeats into it. No knob is offered then: a change has to reach all of
-    them.
+    `checkpoint_every` steps; by default as often as 2 % of the time allows. With several processes each one attaches:
+    the main one has the run and decides, the others get None and follow it at the end of each step.
     """
     args = trainer.args
-    world = getattr(args, "world_size", 1)
-    if getattr(args, "process_index", 0) != 0:
-        watch_other_rank(trainer, args.process_index, world)
+    rank, world = getattr(args, "process_index", 0), getattr(args, "world_size", 1)
+    ranks = Ranks(rank, world) if world > 1 else None
+    if rank != 0 and ranks is not None:
+        follow(trainer, ranks, rank, world)
         return None
-    steps = args.max_steps if getattr(args, "max_steps", -1) > 0 else None
-    alone, unkept = world == 1, why_not(trainer)
-    keeper = TrlKeeper(trainer) if alone and not unkept else None
+    unkept = why_not(trainer)
+    keeper: Keeper | None = None if unkept else TrlKeeper(trainer)
+    if ranks is not None and keeper is not None:
+        keeper = SharedKeeper(keeper, ranks)
     if remedy in ACTING and keeper is None:
-        print(f"stabilizer: remedy={remedy!r} becomes 'suggest': {unkept or 'several processes'}", file=sys.stderr)
+        print(f"stabilizer: remedy={remedy!r} becomes 'suggest': {unkept}", file=sys.stderr)
         remedy = "suggest"
     run = GuestRun(
-        name or type(trainer).__name__, runs=runs, config=_settings(args), remedy=remedy, steps=steps, trainer="trl",
-        names=NAMES, versions=_versions(), sinks=sinks, world=world, keeper=keeper, pay=TrlProbe(trainer),
-        checkpoint_every=checkpoint_every,
+        name or type(trainer).__name__, runs=runs, config=_settings(args), remedy=remedy, trainer="trl", names=NAMES,
+        steps=args.max_steps if getattr(args, "max_steps", -1) > 0 else None, versions=_versions(), sinks=sinks,
+        world=world, keeper=keeper, pay=TrlProbe(trainer) if ranks is None else None, checkpoint_every=checkpoint_every,
     )  # fmt: skip
-    guest = _Guest(trainer, run)
-    found = guest.offer_knobs() if alone else []
+    guest = _Guest(trainer, run, ranks)
+    found = guest.offer_knobs()
     trainer.add_callback(guest.callback())
     guest.wrap("_get_grad_norm", guest.saw_norm)
     guest.wrap("training_step", guest.saw_loss)
     mark_phases(trainer, run.heart)
     guest.note_crashes()
-    why = "" if alone else " (several processes: watching only)"
-    print(f"stabilizer: watching {type(trainer).__name__} in {run.path}; knobs: {', '.join(found) or 'none'}{why}")
+    print(f"stabilizer: watching {type(trainer).__name__} in {run.path}; knobs: {', '.join(found) or 'none'}")
     return run
 
 
 class _Guest:
     """The hooks in one trainer."""
 
-    def __init__(self, trainer: Any, run: GuestRun):
+    def __init__(self, trainer: Any, run: GuestRun, ranks: Ranks | None = None):
         self._trainer = trainer
         self._run = run
+        self._ranks = ranks
+        self._apart = 0
+        """Processes that had other knobs than this one after the last step."""
         self._seen: dict[str, tuple[list[Any], int]] = {}
         """Each list of TRL's metrics and how many of its values were taken. TRL begins new lists after its own log."""
         self._knobs: TrlKnobs | None = None
@@ -138,6 +144,8 @@ class _Guest:
             found["loss"] = sum(self._losses)
         if self._norms:
             found["grad_norm"] = self._norms[-1]
+        if self._ranks is not None and self._ranks.joined:
+            found["system/ranks_apart"] = float(self._apart)
         if self._skipped:
             found["optim/skipped"] = 1.0
         self._losses, self._norms, self._skipped = [], [], False
@@ -178,17 +186,12 @@ class _Guest:
     def offer_knobs(self) -> list[str]:
         """Make the trainer's knobs changeable; returns their names."""
         reference = Reference(self._trainer, self._run.path)
-        knobs = self._knobs = TrlKnobs(self._trainer, reference, self._run.complain)
-        try:
-            why = reference.keep()
-        except Exception as error:
-            why = f"the starting weights could not be copied: {type(error).__name__}: {error}"
-        if why:
-            knobs.withheld["beta"] = why
-        for text in filter(None, (reference.source and f"reference for beta: {reference.source}", why)):
+        self._knobs = trl_knobs(self._trainer, reference, self._run.complain)
+        for text in filter(None, (reference.source and f"reference for beta: {reference.source}",
+                                  *self._knobs.withheld.values())):  # fmt: skip
             self._run.event(text)
         names = []
-        for offer in knobs.offers():
+        for offer in self._knobs.offers():
             self._run.knob(offer.name, offer.get, offer.set, check=offer.check)
             names.append(offer.name)
         return names
@@ -205,7 +208,7 @@ class _Guest:
             """Writes a row after every optimizer step."""
 
             def on_train_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
-                guest._guard(guest._run.begin)
+                guest._guard(guest.begin)
 
             def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **others: Any) -> None:
                 guest._guard(guest.before_update)
@@ -218,6 +221,18 @@ class _Guest:
 
         return Stabilizer()
 
+    def begin(self) -> None:
+        """The training begins, in all processes."""
+        if self._ranks is not None:
+            if not self._ranks.join():
+                self._run.watch_only("several processes, and not all of them attached; call attach() in each")
+            self._ranks.send("run", folder=str(self._run.path.resolve()))
+        try:
+            self._run.begin()
+        finally:
+            if self._ranks is not None and self._ranks.joined:
+                self._share(self._ranks, stop=False)
+
     def before_update(self) -> None:
         """Discard the gradient of a step that is to be skipped: nothing moves, weight decay included."""
         if self._run.take_skip():
@@ -225,17 +240,31 @@ class _Guest:
             self._skipped = True
 
     def step_end(self, progress: Any, control: Any) -> None:
-        """Log the step, and stop or wait if somebody asked for it."""
-        if not getattr(progress, "is_world_process_zero", True):
-            return
-        step = int(progress.global_step)
-        if self._knobs is not None:
-            self._knobs.step_ended()
-        decision: Decision = self._run.log(self.row(), step, samples=self.samples(step))
-        if decision.stop:
+        """Log the step, and stop or wait if somebody asked for it. The other processes always get their `go`."""
+        stop = False
+        try:
+            if self._knobs is not None:
+                self._knobs.step_ended()
+            step = int(progress.global_step)
+            decision: Decision = self._run.log(self.row(), step, samples=self.samples(step))
+            stop = decision.stop
+            if decision.paused:
+                self._run.wait(lambda: self._ranks.send("wait") if self._ranks is not None else None)
+        finally:
+            if self._ranks is not None and self._ranks.joined:
+                self._share(self._ranks, stop)
+        if stop:
             control.should_training_stop = True
-        if decision.paused:
-            self._run.wait()
+
+    def _share(self, ranks: Ranks, stop: bool) -> None:
+        """Let the other processes make the same changes now, and see whether they have the same knobs then."""
+        knobs = self._run.knobs
+        values = {name: knob.applied for name, knob in knobs.items()}
+        ranks.send("go", knobs=values, stop=stop, skip=self._run.skipping)
+        apart = ranks.compare(fingerprint(knobs))
+        if apart and len(apart) != self._apart:
+            self._run.event(f"other knobs than rank 0: rank {', '.join(map(str, apart))}")
+        self._apart = len(apart)
 
     def _guard(self, hook: Callable[..., None], *args: Any) -> None:
         """Nothing that fails here reaches the trainer."""

@@ -13,7 +13,7 @@ from stabilizer.core.knobs import KNOBS, ORDERS, Backend, Checkpoint, Controls
 RATE = "control/lr_scale"
 """Our knob of the learning rate is a factor on the configured one."""
 ROUNDING = 1e-6
-"""Relative difference within which a knob has the value it was given: rates are scaled by factors, one after another."""
+"""Relative difference within which a knob has the value it was given: rates are scaled by one factor after another."""
 RATES = ("lr", "learning_rate", "lr_scale")
 
 
@@ -94,6 +94,11 @@ def our_name(name: str) -> str:
     return full
 
 
+def scale_of(name: str, value: float) -> float:
+    """What one unit of our knob is in the loop: the learning rate as it was found, 1 for other knobs."""
+    return value if name == RATE else 1.0
+
+
 class NoStates:
     """The backend of a loop that keeps its own checkpoints: knobs can be changed, states cannot be restored."""
 
@@ -143,6 +148,10 @@ class LoopControls(Controls):
     def adopt(self, name: str, value: float) -> None:
         """Take over a value that somebody else gave the loop, whatever its bounds."""
         self._values[name] = value
+
+    def clear(self) -> None:
+        """Have no knobs any more."""
+        self._values, self._configured = {}, {}
 
     def save_knobs(self) -> None:
         """Nothing: a loop that is started again begins a new run."""

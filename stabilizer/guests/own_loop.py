@@ -33,7 +33,7 @@ from stabilizer.core.records import Finding, RunState, Sample
 from stabilizer.formats.rows import definition, number
 from stabilizer.guests.boundary import Boundary
 from stabilizer.guests.host import GuestHost, Pay
-from stabilizer.guests.knobs import RATE, LoopControls, LoopKnob, Rates, our_name
+from stabilizer.guests.knobs import LoopControls, LoopKnob, Rates, our_name, scale_of
 from stabilizer.guests.states import Keeper, LoopStates
 from stabilizer.live.mirror import end, mirrors
 from stabilizer.live.monitor import Monitor
@@ -184,6 +184,24 @@ class GuestRun:
         """The training begins: save the state that it starts from, where fixes may be applied."""
         self._between_steps(wait=False)
 
+    def watch_only(self, why: str) -> None:
+        """Offer no knobs and apply nothing from now on."""
+        self._knobs.clear()
+        self._controls.clear()
+        self._engine.context.mode = "suggest" if self._acts else self._engine.mode
+        self._acts = False
+        self.event(f"watching only: {why}")
+
+    @property
+    def knobs(self) -> Mapping[str, LoopKnob]:
+        """The knobs of the loop, for an adapter that shares them with other processes."""
+        return self._knobs
+
+    @property
+    def skipping(self) -> bool:
+        """Whether the next update is to be discarded."""
+        return self._controls.skipping
+
     def take_skip(self) -> bool:
         """Whether the update that is about to be made is to be discarded; the answer clears the request."""
         return self._controls.take_skip()
@@ -241,8 +259,8 @@ class GuestRun:
         """
         try:
             ours, value = our_name(name), float(get())
-            base = value if ours == RATE else 1.0
-            start = 1.0 if ours == RATE else value
+            base = scale_of(ours, value)
+            start = value / base
             bounds = (KNOBS[ours].low * base if low is None else low, KNOBS[ours].high * base if high is None else high)
             if not bounds[0] <= value <= bounds[1]:
                 raise ValueError(f"{name} = {value:g}: outside {bounds[0]:g} to {bounds[1]:g}")
@@ -270,11 +288,12 @@ class GuestRun:
         """Whether the run has ended."""
         return self._closed
 
-    def wait(self) -> None:
-        """Return when nobody wants the run to pause any more."""
+    def wait(self, meanwhile: Callable[[], object] = lambda: None) -> None:
+        """Return when nobody wants the run to pause any more; `meanwhile` is called every moment until then."""
         with self.heart.phase("paused"):
             while self._host.paused and not self._closed:
                 self._boundary.serve()
+                meanwhile()
                 time.sleep(IDLE_S / 5)
 
     def event(self, text: str, kind: str = "note") -> None:
@@ -447,8 +466,8 @@ def check_mode(remedy: str, *, can_return: bool) -> Mode:
             return mode
     if remedy in MODES:
         raise ValueError(
-            f"remedy = {remedy!r}: inside another loop it is one of {', '.join(WATCHING)}; automatic fixes need a way back:"
-            " a TRL trainer (attach) or stabilizer's own (stabilizer train --remedy auto-safe) has one"
+            f"remedy = {remedy!r}: inside another loop it is one of {', '.join(WATCHING)}; automatic fixes need a way"
+            " back: a TRL trainer (attach) or stabilizer's own (stabilizer train --remedy auto-safe) has one"
         )
     raise ValueError(f"remedy = {remedy!r}: it is one of {', '.join(MODES if can_return else WATCHING)}")
 

@@ -83,9 +83,7 @@ class TrlKnobs:
             self.withheld["temperature"] = "the engine's own setting under vLLM is untested"
         else:
             yield self._at_generation("temperature", lambda: float(trainer.temperature), self._set_temperature)
-            yield self._at_generation(
-                "max_completion", lambda: float(trainer.max_completion_length), self._set_longest
-            )
+            yield self._at_generation("max_completion", lambda: float(trainer.max_completion_length), self._set_longest)
         yield self._at_generation("inner_epochs", lambda: float(trainer.num_iterations), self._set_passes)
         yield self._at_generation("advantage", self._advantage, self._set_advantage, self._check_advantage)
         yield self._at_generation(
@@ -234,7 +232,9 @@ class TrlKnobs:
     def _check_prompts(self, value: float) -> None:
         steps = value / self._unit()
         if steps != int(steps) or steps < 1:
-            raise ValueError(f"prompts = {value:g}: must be a multiple of {self._unit():g}, the prompts of a micro-batch")
+            raise ValueError(
+                f"prompts = {value:g}: must be a multiple of {self._unit():g}, the prompts of a micro-batch"
+            )
 
     def _set_prompts(self, value: float) -> None:
         self._aligned = value / self._unit()
@@ -253,3 +253,15 @@ def _sampler(trainer: Any) -> Any:
         inner = getattr(found, name, None)
         found = inner if inner is not None else found
     return found if hasattr(found, "repeat_count") else None
+
+
+def trl_knobs(trainer: Any, reference: Reference, say: Callable[[str, Exception], None]) -> TrlKnobs:
+    """The knobs of a trainer, with beta free to leave 0 where a reference can be made."""
+    knobs = TrlKnobs(trainer, reference, say)
+    try:
+        why = reference.keep()
+    except Exception as error:
+        why = f"the starting weights could not be copied: {type(error).__name__}: {error}"
+    if why:
+        knobs.withheld["beta"] = why
+    return knobs

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import functools
-import sys
 from typing import Any
 
 from stabilizer.live.heart import Heart
-from stabilizer.live.rank_watch import RankWatch
 
 METHODS = {
     "get_batch_samples": "data",
@@ -45,29 +43,3 @@ def _within(heart: Heart, phase: str, plain: Any) -> Any:
             return plain(*args, **named)
 
     return call
-
-
-def watch_other_rank(trainer: Any, rank: int, world: int) -> None:
-    """Write heartbeats of a process that has no run of its own; what fails here is said and goes no further."""
-    try:
-        _watch(trainer, rank, world)
-    except Exception as error:
-        print(f"stabilizer: rank {rank} writes no heartbeats: {type(error).__name__}: {error}", file=sys.stderr)
-
-
-def _watch(trainer: Any, rank: int, world: int) -> None:
-    from transformers import TrainerCallback
-
-    watch = RankWatch(rank, world)
-
-    class Steps(TrainerCallback):  # type: ignore[misc, unused-ignore]
-        """Counts steps."""
-
-        def on_step_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
-            watch.heart.beat(int(state.global_step))
-
-        def on_train_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
-            watch.close()
-
-    trainer.add_callback(Steps())
-    mark_phases(trainer, watch.heart)

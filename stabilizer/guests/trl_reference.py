@@ -17,11 +17,16 @@ COPIED = 4 * 10**9
 class Reference:
     """The starting weights of one trainer."""
 
-    def __init__(self, trainer: Any, run: Path):
+    def __init__(self, trainer: Any, run: Path | None):
         self._trainer = trainer
-        self._file = run / "reference" / "model.safetensors"
+        self.run = run
+        """The folder of the run; None in another process until it is known."""
         self.source = ""
         """Where it would come from, in words."""
+
+    @property
+    def _file(self) -> Path:
+        return (self.run or Path()) / "reference" / "model.safetensors"
 
     def keep(self) -> str:
         """See to it that a reference can be made later; returns why it cannot, or nothing."""

@@ -14,14 +14,14 @@ pytestmark = pytest.mark.skipif(not TRL, reason="needs TRL: make test-trl runs t
 if TRL:
     import torch
     from peft import LoraConfig
-
     from transformers import TrainerCallback
 
+    from stabilizer.cli import main
     from stabilizer.core.knobs import KNOBS
     from stabilizer.guests.attach import attach
     from stabilizer.runs.reader import RunReader
     from stabilizer.runs.requests import ask
-    from tests.guests.tiny_trl import trainer
+    from tests.guests.tiny_trl import WORDS, trainer
 
 
 def weights(of):
@@ -237,10 +237,95 @@ def test_a_return_restores_weights_optimizer_and_schedule_bit_for_bit(tmp_path):
     assert seen[9, "after"][2] == seen[4, "after"][2]
 
 
+def judged(completion_ids, prompts, **others):
+    """Rewards a first token that is the prompt's first digit: a tiny model learns it in some steps."""
+    return [
+        float(bool(ids) and WORDS[ids[0]] == prompt[0]) for ids, prompt in zip(completion_ids, prompts, strict=True)
+    ]
+
+
+class Jumps(TrainerCallback if TRL else object):
+    """Multiplies the learning rate, as somebody's typing error would."""
+
+    def __init__(self, run, step, factor):
+        self.run, self.step, self.factor = run, step, factor
+
+    def on_step_begin(self, args, state, control, **others):
+        if state.global_step == self.step:
+            schedule = self.run.lr_scheduler
+            schedule.base_lrs = [self.factor * rate for rate in schedule.base_lrs]
+
+
+def jumping(folder, remedy, **settings):
+    run = trainer(
+        folder / "out", steps=90, reward=judged, per_device_train_batch_size=32, learning_rate=2e-3, logging_steps=90,
+        max_completion_length=2, **settings,
+    )  # fmt: skip
+    guest = attach(run, runs=folder / "runs", remedy=remedy, checkpoint_every=10)
+    run.add_callback(Jumps(run, 50, 20.0))
+    return run, guest
+
+
+def test_auto_full_finds_a_jump_of_the_rate_and_puts_it_back(tmp_path):
+    run, guest = jumping(tmp_path, "auto-full")
+    run.train()
+    actions = RunReader(guest.path).actions
+    applied = [action for action in actions if action.entry == "applied"]
+    assert applied and applied[0].change["control/lr_scale"] == pytest.approx((20.0, 1.0))
+    assert run.lr_scheduler.base_lrs[0] == pytest.approx(2e-3)
+    assert any(action.entry == "verified" for action in actions)
+    assert json.loads((guest.path / "status.json").read_text())["remedy"] == "auto-full"
+
+
+def test_a_proposal_is_applied_once_it_is_approved(tmp_path):
+    run, guest = jumping(tmp_path, "approve")
+    plain = guest.log
+
+    def log(metrics, step=None, **more):
+        decision = plain(metrics, step, **more)
+        for action in [
+            action for action in guest._host.entries if action.entry == "proposed" and action.safety != "advice"
+        ]:
+            if not (guest.path / "requests").is_dir():
+                assert main(["fix", str(guest.path), "approve", action.action]) == 0
+        return decision
+
+    guest.log = log
+    run.train()
+    actions = RunReader(guest.path).actions
+    assert [action.action for action in actions if action.entry == "applied"]
+    assert run.lr_scheduler.base_lrs[0] < 0.03
+
+
+def test_suggest_applies_nothing_and_saves_no_checkpoint(tmp_path):
+    run, guest = jumping(tmp_path, "suggest")
+    run.train()
+    assert not any(action.entry == "applied" for action in RunReader(guest.path).actions)
+    assert not (guest.path / "checkpoints").exists()
+
+
+def test_a_training_with_a_broken_monitor_ends_as_without_it(tmp_path, monkeypatch, capsys):
+    """Our thread hangs: the steps wait once, and the training goes on."""
+    from stabilizer.guests import own_loop
+
+    monkeypatch.setattr(own_loop, "PATIENCE_S", 0.2)
+    monkeypatch.setattr(own_loop.GuestRun, "_take", lambda self, row: time.sleep(60))
+    monkeypatch.setattr(own_loop, "CLOSING_S", 0.2)
+    run = trainer(tmp_path / "out", steps=6)
+    attach(run, runs=tmp_path / "runs", remedy="auto-full")
+    began = time.monotonic()
+    run.train()
+    assert run.state.global_step == 6 and time.monotonic() - began < 50
+
+
 def state_of(run):
     optimizer = run.optimizer.state_dict()["state"]
     tensors = [value for number in sorted(optimizer) for _, value in sorted(optimizer[number].items())]
-    return weights(run), [t.clone() for t in tensors], (run.lr_scheduler.last_epoch, run.optimizer.param_groups[0]["lr"])
+    return (
+        weights(run),
+        [t.clone() for t in tensors],
+        (run.lr_scheduler.last_epoch, run.optimizer.param_groups[0]["lr"]),
+    )
 
 
 def test_an_evaluation_between_two_logs_changes_no_row(tmp_path):

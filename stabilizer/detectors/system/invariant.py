@@ -15,12 +15,12 @@ from stabilizer.detectors.evidence.settings import not_in_force, undeclared
 from stabilizer.runs.history import RunView
 from stabilizer.trainers.all import TRAINERS
 
-EXACT = ("reward/advantage_center_error", "policy/ratio_first_error", "rollout/sync_error")
+EXACT = ("reward/advantage_center_error", "policy/ratio_first_error", "rollout/sync_error", "system/ranks_apart")
 GROUPS = tuple(trainer.groups for trainer in TRAINERS if trainer.groups)
 """Where trainers configure the size of a group, and the algorithms that compare within it."""
 _LOOKED_AT = (
     "reward/advantage_center_error", "policy/ratio_first_error", "policy/mismatch_kl", "rollout/sync_error",
-    "batch/group_size",
+    "batch/group_size", "system/ranks_apart",
 )  # fmt: skip
 RELATIVE = ("group_std", "group_mean", "batch_std", "leave_one_out")
 """Values of our `policy.advantage` that compare within a group."""
@@ -49,7 +49,7 @@ class Invariant(Detector):
         where the algorithm centres per group: PPO and whitening over the batch do not); a ratio that is not 1 before
         any weight moved, where the builtin engine generates in float32; a log-probability of the probe that differs
         between engine and learner after a weight transfer, or a transfer that had to be repeated; groups of one answer
-        under an algorithm that compares within groups.
+        under an algorithm that compares within groups; processes of one training whose knobs differ after a step.
 
         In lower or unknown precision, a ratio far from 1 must last for 5 rows, and so must a ratio or probe error that
         is `apart` times the worst of the first 20 rows since the last declared event: precision does not change
@@ -128,7 +128,7 @@ class Invariant(Detector):
         )  # fmt: skip
 
     def _broken(self, view: RunView) -> Iterator[Broken]:
-        error, ratio, kl, handed, group = (view.latest(name) for name in _LOOKED_AT)
+        error, ratio, kl, handed, group, apart = (view.latest(name) for name in _LOOKED_AT)
         if error is not None and error > self.centre:  # NaN is left to another detector
             size = max(1.0, abs(view.latest("reward/mean") or 0.0), view.latest("reward/std_group") or 0.0)
             if error > self.centre * size:
@@ -140,6 +140,11 @@ class Invariant(Detector):
             yield from self._ratio(view)
         if handed is not None:
             yield from self._hand_over(view)
+        if apart:
+            yield Broken(
+                "critical", "system/ranks_apart", 0.0, apart,
+                f"{apart:.0f} {'process has' if apart == 1 else 'processes have'} other settings than the first one",
+            )  # fmt: skip
         if group == 1.0 or _alone_by_config(view) or _never_any_spread(view, self.silent_rows):
             yield from self._groups(view)
         for change in undeclared(view):
