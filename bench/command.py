@@ -74,6 +74,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         help="rescue: seconds after which no further case is begun; trust: minutes for the full tier",
     )
+    rescue.add_argument(
+        "--trainer", choices=("stabilizer", "trl"), default="stabilizer",
+        help="rescue: whose trainings; trl: five seeds in TRL's own trainer, in the environment --env",
+    )  # fmt: skip
     rescue.add_argument("--rounds", type=int, default=1, help="cases per fault and severity (default 1)")
 
 
@@ -104,7 +108,7 @@ def run(args: argparse.Namespace) -> int:
     if args.which == "detect":
         return _detect(args)
     if args.which == "rescue":
-        return _rescue(args)
+        return _rescue_trl(args) if args.trainer == "trl" else _rescue(args)
     rows = module.measure(seed=args.seed, quick=args.quick)
     if args.json:
         print(json.dumps(rows))
@@ -194,6 +198,24 @@ def _detect(args: argparse.Namespace) -> int:
         for line in measure.complaints(judged):
             print(line)
         print("bench.detect.streams.make(kind, seed, severity) gives the run of a case")
+    return 0
+
+
+def _rescue_trl(args: argparse.Namespace) -> int:
+    from bench.rescue_trl import measure
+
+    if args.keep and args.only:
+        raise ValueError("--keep keeps the figures of all kinds: leave out --only")
+    result = measure.measure(
+        seed=args.seed, seeds=1 if args.quick else measure.SEEDS, only=args.only, jobs=args.jobs, budget_s=args.budget,
+        env=args.env, tell=_tell,
+    )  # fmt: skip
+    if args.keep:
+        _tell(f"kept in {measure.keep(result)}")
+    if args.json:
+        print(json.dumps(result))
+        return 0
+    _print(measure.tables(result), measure.statements(result), measure, None)
     return 0
 
 

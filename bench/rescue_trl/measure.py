@@ -69,16 +69,19 @@ class Case:
 
 
 def cases(seed: int, seeds: int) -> list[Case]:
-    """The cases of all seeds, one seed after another, so that any beginning is a fair sample."""
-    found = []
+    """Every other fault for each seed in turn, then the rest: the first half is a fair sample of all seeds."""
+    halves: tuple[list[Case], list[Case]] = ([], [])
     for number in range(seeds):
         at = FIRST_SEED + 100 * seed + number
-        found += [Case(HEALTHY, at), Case(f"{HEALTHY}-halved", at)]
+        halves[0].append(Case(HEALTHY, at))
         for turn, fault in enumerate(FAULTS):
             bits = int(hashlib.sha256(f"{fault.kind}/{at}".encode()).hexdigest()[:8], 16)
             onset = FIRST_ONSET + bits % (LAST_ONSET - FIRST_ONSET + 1)
-            found.append(Case(fault.kind, at, fault.strengths[(number + turn) % 2], onset))
-    return found
+            case = Case(fault.kind, at, fault.strengths[(number // 2 + turn) % 2], onset)
+            half = halves[(number + turn) % 2]
+            half += [case.twin] if case.twin.kind != HEALTHY else []
+            half.append(case)
+    return [*halves[0], *halves[1]]
 
 
 def measure(
@@ -95,9 +98,7 @@ def measure(
     place.mkdir(parents=True, exist_ok=True)
     deadline = None if budget_s is None else time.monotonic() + budget_s
     python = trl_python(env or TRL_CACHE, tell)
-    make(wanted, OFF, place, python, jobs, deadline, tell)
-    heard = [case for case in wanted if (found := outcome(case, OFF, place)) and found["findings"]]
-    make(heard, AUTO, place, python, jobs, deadline, tell)
+    make(wanted, place, python, jobs, deadline, tell)
     return figures(wanted, place) | {"command": f"python -m bench rescue --trainer trl --seed {seed}", "only": only}
 
 
@@ -108,11 +109,10 @@ def outcome(case: Case, arm: str, place: Path) -> Outcome | None:
 
 
 def make(
-    wanted: Sequence[Case], arm: str, place: Path, python: Path, jobs: int, deadline: float | None,
-    tell: Callable[[str], None],
-) -> None:  # fmt: skip
+    wanted: Sequence[Case], place: Path, python: Path, jobs: int, deadline: float | None, tell: Callable[[str], None]
+) -> None:
     """Train what is missing, in so many processes that each load TRL once."""
-    missing = iter([case for case in wanted if outcome(case, arm, place) is None])
+    missing = iter([case for case in wanted if _needs(case, place)])
     lock, failed = threading.Lock(), list[str]()
 
     def work() -> None:
@@ -126,13 +126,14 @@ def make(
                     case = next(missing, None)
                 if case is None:
                     break
-                side.stdin.write(json.dumps(case.job(arm) | {"starts": str(place)}) + "\n")
-                side.stdin.flush()
-                if not (line := side.stdout.readline()):
-                    failed.append(case.name)
-                    break
-                (place / f"{case.name}-{arm}.json").write_text(line)
-                tell(f"made {case.name} {arm}: {json.loads(line)['final']:.3f}")
+                while arm := _needs(case, place):
+                    side.stdin.write(json.dumps(case.job(arm) | {"starts": str(place)}) + "\n")
+                    side.stdin.flush()
+                    if not (line := side.stdout.readline()):
+                        failed.append(case.name)
+                        return
+                    (place / f"{case.name}-{arm}.json").write_text(line)
+                    tell(f"made {case.name} {arm}: {json.loads(line)['final']:.3f}")
             side.stdin.close()
 
     threads = [threading.Thread(target=work) for _ in range(jobs)]
@@ -142,6 +143,14 @@ def make(
         thread.join()
     if failed:
         raise ValueError(f"these trainings could not be made: {', '.join(failed)}")
+
+
+def _needs(case: Case, place: Path) -> str:
+    """The arm that is not made yet; empty if there is none."""
+    off = outcome(case, OFF, place)
+    if off is None:
+        return OFF
+    return AUTO if off["findings"] and outcome(case, AUTO, place) is None else ""
 
 
 def figures(wanted: Sequence[Case], place: Path) -> dict[str, Any]:

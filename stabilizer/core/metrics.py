@@ -152,6 +152,8 @@ _METRICS = (
            "Whether answers stay in the language they are asked for.", _STEP),
     Metric("rollout/staleness", "updates", "count", "down", "optimizer updates between the weights that generated and the weights that learn, at the step's first update",
            "0 means the policy learns from its own fresh answers.", _STEP),
+    Metric("rollout/weight_version", "version", "count", "neither", "version of the weights that generated the step's completions, as the engine counts them; the lowest where several did",
+           "It grows with every transfer of weights. A version that goes back means an engine that was restarted with older weights.", _STEP),
     Metric("rollout/turns_mean", "turns", "positive", "neither", "mean turns of the policy per episode",
            "How often the policy spoke before its episode was over.", _STEP),
     Metric("rollout/searches_mean", "searches", "positive", "neither", "mean answered calls of the tool per episode",

@@ -383,7 +383,7 @@ class GuestRun:
             return
         self._host.last_step = row.step
         metrics = {self._ours(name, row): value for name, value in row.metrics.items()}
-        self._monitor.write(row.step, metrics | row.knobs)
+        self._monitor.write(row.step, metrics | dict(row.knobs))
         if row.samples:
             self._monitor.writer.samples(row.step, row.samples)
         self._monitor.look(row.step, self._act)

@@ -219,7 +219,7 @@ class TrlKnobs:
     def _unit(self) -> float:
         """Prompts of one micro-batch over all processes."""
         args = self._trainer.args
-        return args.per_device_train_batch_size * args.world_size / self._trainer.num_generations
+        return float(args.per_device_train_batch_size * args.world_size / self._trainer.num_generations)
 
     def _prompts(self) -> float:
         """Prompts of one optimizer step."""

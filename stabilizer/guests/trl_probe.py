@@ -47,7 +47,7 @@ class TrlProbe:
             found = _rewards(trainer, inputs)
         finally:
             trainer.model.train(before)
-        return np.nanmean(found.reshape(count, group), axis=1)
+        return np.asarray(np.nanmean(found.reshape(count, group), axis=1))
 
     @contextmanager
     def _weights(self, files: Mapping[str, Path] | None) -> Iterator[None]:

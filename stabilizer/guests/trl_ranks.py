@@ -8,6 +8,7 @@ others wait for `go`, because gloo delivers nothing in advance. Then all compare
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import sys
@@ -40,12 +41,15 @@ class Ranks:
         _attached += 1
         self._rank, self._world, self._number = rank, world, _attached
         self._group: Any = None
-        _store().set(f"{PRESENT}/{self._number}/{rank}", "1")
+        with contextlib.suppress(ValueError):  # no process group of torch, so nobody joins
+            _store().set(f"{PRESENT}/{self._number}/{rank}", "1")
 
     def join(self) -> bool:
         """Make the group if all processes attached; False if not. Called by each when the training begins."""
         import torch.distributed as dist
 
+        if not dist.is_initialized():
+            return False
         store, key = _store(), f"{AGREED}/{self._number}"
         if self._rank == 0:
             keys = [f"{PRESENT}/{self._number}/{rank}" for rank in range(self._world)]

@@ -163,7 +163,7 @@ def _random_state() -> tuple[dict[str, Any], dict[str, Any]]:
     if torch.cuda.is_available():
         tensors |= {f"random.cuda.{i}": state for i, state in enumerate(torch.cuda.get_rng_state_all())}
     name, keys, *rest = np.random.get_state(legacy=True)
-    tensors["random.numpy"] = torch.from_numpy(keys.astype("int64"))
+    tensors["random.numpy"] = torch.from_numpy(np.asarray(keys).astype("int64"))
     version, numbers, gauss = random.getstate()
     return tensors, {"numpy": [name, *rest], "python": [version, list(numbers), gauss]}
 

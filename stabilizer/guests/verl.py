@@ -18,7 +18,7 @@ from typing import Any
 
 from stabilizer.guests.adapter import Backend, Guest, caller_with
 from stabilizer.guests.knobs import Rates
-from stabilizer.guests.own_loop import MODES
+from stabilizer.guests.own_loop import WATCHING
 from stabilizer.trainers.naming import Naming
 from stabilizer.trainers.verl.names import naming
 
@@ -82,9 +82,11 @@ def backend(name: str, config: Mapping[str, Any]) -> Backend:
 def from_environment() -> tuple[str, str]:
     """Where runs go and what remedies may do, for loggers that are built without arguments."""
     remedy = os.environ.get(REMEDY, "suggest")
-    if remedy not in MODES:
-        print(f"stabilizer: {REMEDY}={remedy}: it is one of {', '.join(MODES)} here; taking suggest", file=sys.stderr)
-    return os.environ.get(RUNS, "runs"), remedy if remedy in MODES else "suggest"
+    if remedy not in WATCHING:
+        print(
+            f"stabilizer: {REMEDY}={remedy}: it is one of {', '.join(WATCHING)} here; taking suggest", file=sys.stderr
+        )
+    return os.environ.get(RUNS, "runs"), remedy if remedy in WATCHING else "suggest"
 
 
 def _naming(config: Mapping[str, Any]) -> Naming:

@@ -15,7 +15,13 @@ from stabilizer.detectors.evidence.settings import not_in_force, undeclared
 from stabilizer.runs.history import RunView
 from stabilizer.trainers.all import TRAINERS
 
-EXACT = ("reward/advantage_center_error", "policy/ratio_first_error", "rollout/sync_error", "system/ranks_apart")
+EXACT = (
+    "reward/advantage_center_error",
+    "policy/ratio_first_error",
+    "rollout/sync_error",
+    "rollout/weight_version",
+    "system/ranks_apart",
+)
 GROUPS = tuple(trainer.groups for trainer in TRAINERS if trainer.groups)
 """Where trainers configure the size of a group, and the algorithms that compare within it."""
 _LOOKED_AT = (
@@ -49,7 +55,8 @@ class Invariant(Detector):
         where the algorithm centres per group: PPO and whitening over the batch do not); a ratio that is not 1 before
         any weight moved, where the builtin engine generates in float32; a log-probability of the probe that differs
         between engine and learner after a weight transfer, or a transfer that had to be repeated; groups of one answer
-        under an algorithm that compares within groups; processes of one training whose knobs differ after a step.
+        under an algorithm that compares within groups; processes of one training whose knobs differ after a step; an
+        engine whose version of the weights (`rollout/weight_version`) goes back.
 
         In lower or unknown precision, a ratio far from 1 must last for 5 rows, and so must a ratio or probe error that
         is `apart` times the worst of the first 20 rows since the last declared event: precision does not change
@@ -140,6 +147,7 @@ class Invariant(Detector):
             yield from self._ratio(view)
         if handed is not None:
             yield from self._hand_over(view)
+        yield from self._version(view)
         if apart:
             yield Broken(
                 "critical", "system/ranks_apart", 0.0, apart,
@@ -205,6 +213,21 @@ class Invariant(Detector):
             )  # fmt: skip
         if retries := view.latest("rollout/sync_retries"):
             yield Broken("warn", "rollout/sync_retries", 0.0, retries, "the weights had to be sent to the engine twice")
+
+    def _version(self, view: RunView) -> Iterator[Broken]:
+        """An engine whose weights are older than those it had, as after a restart without a transfer."""
+        versions = view.series("rollout/weight_version").between(view.baseline_start(), view.step).finite()
+        if len(versions) < 2:
+            return
+        best, now = versions.values.max(), versions.values[-1]
+        if now < best:
+            back = int(np.flatnonzero(versions.values == best)[-1]) + 1
+            yield Broken(
+                "critical", "rollout/weight_version", float(best), float(now),
+                f"the engine generates with weights of version {now:.0f} after it had version {best:.0f}: it was"
+                " restarted with older weights, or a transfer was lost",
+                int(versions.steps[back]),
+            )  # fmt: skip
 
     def _rounding(self, view: RunView, name: str, least: float) -> float:
         """The limit for an error by the run's own first rows; infinite when there are too few of them."""

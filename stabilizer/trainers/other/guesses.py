@@ -43,6 +43,7 @@ GUESSES: dict[str, tuple[str, ...]] = {
         "avg_length", "length_mean", "ep_len_mean",
     ),
     "rollout/truncated_frac": ("truncated", "truncated_frac", "truncation_rate", "clipped_ratio"),
+    "rollout/weight_version": ("weight_version", "weights_version", "policy_version", "engine_version"),
 }  # fmt: skip
 """Our metric -> what people call it, the likeliest first. Compared without case, spaces, hyphens and a leading
 `train/`. SB3's `entropy_loss` is the entropy's negative and so is not among them."""

@@ -107,7 +107,9 @@ def single_answers(case: Case) -> Verdict:
 
 def stale_weights(case: Case) -> Verdict:
     """Older weights than those being trained generated the answers."""
-    error = _invariant(case, "rollout/sync_error", "rollout/sync_retries") or _off_after_sync(case)
+    error = _invariant(case, "rollout/sync_error", "rollout/sync_retries", "rollout/weight_version") or _off_after_sync(
+        case
+    )
     if error:
         return PROOF, [error.summary]
     reasons = [found.summary for found in case.findings if found.id == "policy/stale-rollouts"]
