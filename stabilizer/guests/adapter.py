@@ -78,6 +78,11 @@ class Guest:
                 self.run.wait()
         return self.decision
 
+    def enter(self, phase: str) -> None:
+        """The training enters a phase, so that a hang is located; the end of a row ends it."""
+        if self.run is not None:
+            self.run.heart.enter(phase)
+
     def end(self, error: BaseException | None = None, state: RunState = "finished") -> None:
         """Close the run; with an error it is on record as failed."""
         if self.run is None:

@@ -192,7 +192,7 @@ class _Guest:
             self._run.event(text)
         names = []
         for offer in self._knobs.offers():
-            self._run.knob(offer.name, offer.get, offer.set, check=offer.check)
+            self._run.knob(offer.name, offer.get, offer.set, check=offer.check, follow=True)
             names.append(offer.name)
         return names
 

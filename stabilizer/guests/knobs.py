@@ -29,6 +29,8 @@ class LoopKnob:
     """The learning rate when the knob was made; 1 for other knobs."""
     applied: float
     """Our value of the knob that the loop has now."""
+    follows: bool = False
+    """Whether what the getter says is taken over when somebody else changed it."""
 
     def apply(self, value: float) -> None:
         """Give the loop a value of ours."""

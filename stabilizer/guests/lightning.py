@@ -39,14 +39,25 @@ def callback(
         def on_train_start(self, trainer: Any, pl_module: Any) -> None:
             guest.quietly(training.begin, trainer, pl_module)
 
+        def on_train_batch_start(self, *others: Any) -> None:
+            guest.quietly(guest.enter, "update")
+
+        def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
+            guest.quietly(guest.enter, "validation")
+
+        def on_save_checkpoint(self, *others: Any) -> None:
+            guest.quietly(guest.enter, "save")
+
         def on_before_optimizer_step(self, trainer: Any, pl_module: Any, optimizer: Any) -> None:
             guest.quietly(training.measure, trainer, optimizer)
 
         def on_train_batch_end(self, trainer: Any, *others: Any) -> None:
             guest.quietly(training.step, trainer)
+            guest.quietly(guest.enter, "data")
 
         def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
             guest.quietly(training.validated, trainer)
+            guest.quietly(guest.enter, "other")
 
         def on_train_end(self, trainer: Any, pl_module: Any) -> None:
             guest.quietly(guest.end)

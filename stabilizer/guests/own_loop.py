@@ -241,7 +241,7 @@ class GuestRun:
     def _follow(self) -> None:
         """Take over what others changed in the loop: it shows in the rows, and is judged, like any setting."""
         for name, knob in self._knobs.items():
-            if self._controls.get(name) == knob.applied:
+            if knob.follows and self._controls.get(name) == knob.applied:
                 with contextlib.suppress(Exception):  # the loop's own object is in the middle of something
                     if (now := knob.moved()) is not None:
                         knob.applied = now
@@ -249,13 +249,13 @@ class GuestRun:
 
     def knob(
         self, name: str, get: Callable[[], float], set: Callable[[float], None], low: float | None = None,
-        high: float | None = None, check: Callable[[float], None] = lambda value: None,
+        high: float | None = None, check: Callable[[float], None] = lambda value: None, *, follow: bool = False,
     ) -> None:  # fmt: skip
         """Make a knob changeable by `stabilizer fix RUN set name=value` and by proposals.
 
         `lr` is changed by a factor between 1/64 and 4 of its value now. `low` and `high` narrow the bounds; `check` may
-        refuse a value with a ValueError. Where `get` differs from what was set, the loop was changed by somebody else,
-        and the run takes that over.
+        refuse a value with a ValueError. With `follow`, a `get` that differs from what was set means that somebody else
+        changed the loop, and the run takes that over; not for a rate that a schedule changes.
         """
         try:
             ours, value = our_name(name), float(get())
@@ -271,7 +271,7 @@ class GuestRun:
                 set(asked)
 
             self._controls.add(ours, start, lambda asked: check(asked * base))
-            self._knobs[ours] = LoopKnob(ours, get, within, base, start)
+            self._knobs[ours] = LoopKnob(ours, get, within, base, start, follow)
         except Exception as error:
             self.complain(f"knob {name}", error)
 

@@ -45,6 +45,12 @@ def callback(name: str = "", *, runs: str | Path = "runs", remedy: str = "sugges
             if rows not in self.logger.output_formats:
                 self.logger.output_formats.append(rows)
 
+        def _on_rollout_start(self) -> None:
+            guest.quietly(guest.enter, "rollout")
+
+        def _on_rollout_end(self) -> None:
+            guest.quietly(guest.enter, "update")
+
         def _on_step(self) -> bool:
             return not guest.decision.stop
 

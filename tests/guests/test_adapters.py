@@ -119,6 +119,16 @@ def test_lightning_validations_are_rows_at_their_own_steps_alone(tmp_path):
 
 
 @needs("lightning")
+def test_lightnings_phases_are_told_apart(tmp_path):
+    from stabilizer.guests import lightning
+
+    callback = lightning.callback(runs=tmp_path)
+    fit(callback, val_check_interval=4, limit_val_batches=1)
+    durations = callback.guest.run.heart._durations
+    assert all(len(durations[phase]) for phase in ("data", "update", "validation"))
+
+
+@needs("lightning")
 def test_lightning_weights_are_the_same_with_and_without_us(tmp_path):
     import torch
 
@@ -183,6 +193,16 @@ def test_sb3_makes_a_row_of_every_iteration(tmp_path):
     about = json.loads((run.path / "run.json").read_text())
     assert about["trainer"] == "stable-baselines3" and about["config"]["clip_range"] == pytest.approx(0.2)
     assert status(run) == "finished"
+
+
+@needs("stable_baselines3")
+def test_sb3s_phases_are_told_apart(tmp_path):
+    from stabilizer.guests import sb3
+
+    callback = sb3.callback(runs=tmp_path)
+    ppo().learn(256, callback=callback)
+    durations = callback.guest.run.heart._durations
+    assert len(durations["rollout"]) >= 3 and len(durations["update"]) >= 3
 
 
 @needs("stable_baselines3")
