@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
 from importlib.util import find_spec
@@ -301,6 +302,39 @@ def test_suggest_applies_nothing_and_saves_no_checkpoint(tmp_path):
     run.train()
     assert not any(action.entry == "applied" for action in RunReader(guest.path).actions)
     assert not (guest.path / "checkpoints").exists()
+
+
+@pytest.mark.parametrize("remedy", ["suggest", "auto-full"])
+def test_our_hooks_cost_a_step_of_200_ms_less_than_a_hundredth(tmp_path, monkeypatch, remedy):
+    """Processor time of the training's thread, so that a busy machine does not count."""
+    from stabilizer.guests import attach as module
+
+    spent, steps = [0.0], []
+
+    def timed(plain):
+        def call(*args, **named):
+            began = time.thread_time()
+            try:
+                return plain(*args, **named)
+            finally:
+                spent[0] += time.thread_time() - began
+
+        return call
+
+    for hook in ("saw_norm", "saw_loss", "before_update", "step_end"):
+        monkeypatch.setattr(module._Guest, hook, timed(getattr(module._Guest, hook)))
+    run = trainer(tmp_path / "out", steps=40, logging_steps=40)
+    attach(run, runs=tmp_path / "runs", remedy=remedy, checkpoint_every=1000)
+
+    class Counts(TrainerCallback):
+        def on_step_end(self, args, state, control, **others):
+            steps.append(spent[0])
+
+    run.add_callback(Counts())
+    run.train()
+    costs = sorted(after - before for before, after in itertools.pairwise(steps))
+    print(f"{remedy}: {1000 * costs[len(costs) // 2]:.2f} ms in the median")
+    assert costs[len(costs) // 2] < 0.002
 
 
 def test_a_training_with_a_broken_monitor_ends_as_without_it(tmp_path, monkeypatch, capsys):
