@@ -150,7 +150,12 @@ def _needs(case: Case, place: Path) -> str:
     off = outcome(case, OFF, place)
     if off is None:
         return OFF
-    return AUTO if off["findings"] and outcome(case, AUTO, place) is None else ""
+    return AUTO if _heard(off) and outcome(case, AUTO, place) is None else ""
+
+
+def _heard(off: Outcome) -> bool:
+    """Whether a detector said anything about the training; a stall is about the machine."""
+    return any(id != "system/stalled" for _, id, _ in off["findings"])
 
 
 def figures(wanted: Sequence[Case], place: Path) -> dict[str, Any]:
@@ -175,13 +180,13 @@ def figures(wanted: Sequence[Case], place: Path) -> dict[str, Any]:
 def judged(case: Case, place: Path) -> dict[str, Any] | None:
     """One case with what it is worth; None while something is missing."""
     off, clean = outcome(case, OFF, place), outcome(case.twin, OFF, place)
-    auto = outcome(case, AUTO, place) if off and off["findings"] else off
+    auto = outcome(case, AUTO, place) if off and _heard(off) else off
     if not off or not clean or not auto:
         return None
     healthy, good = case.kind.startswith(HEALTHY), ENOUGH * clean["final"]
     return {
         "name": case.name, "kind": case.kind, "seed": case.seed, "healthy": healthy, "clean": clean["final"],
-        "off": off["final"], "auto": auto["final"], "heard": bool(off["findings"]),
+        "off": off["final"], "auto": auto["final"], "heard": _heard(off),
         "damaged": not healthy and off["final"] < good, "saved": auto["final"] >= good,
         "harmed": auto["final"] < off["final"] - HARM,
         "applied": [action[2] for action in auto["actions"] if action[1] == "applied"],
