@@ -21,7 +21,7 @@ KINDS = {
     ),
     "worker-death": re.compile(
         r"died unexpectedly|WorkerCrashedError|ActorDiedError|RayActorError|collective operation timeout|"
-        r"SIGKILL|SIGSEGV|SIGTERM|Segmentation fault|unhandled cuda error|NCCL error"
+        r"SIGKILL|SIGSEGV|(?<!closing signal )SIGTERM|Segmentation fault|unhandled cuda error|NCCL error"
     ),
 }
 """Patterns of each kind in the message of a failure, tried in this order. Any other exception is a `traceback`."""

@@ -129,7 +129,7 @@ TROUBLES = (
     ),
     Trouble(
         id="cuda/no-kernel-image",
-        shows=("no kernel image is available for execution on the device", "is not compatible with the current PyTorch"),
+        shows=("no kernel image is available for execution on the device", "CUDA error: invalid device function", "is not compatible with the current PyTorch"),
         cause="this build of torch (or of an extension) has no code for this GPU's architecture",
         fix="install a build of torch for the GPU: CUDA 12.8 or newer for Blackwell (sm_120, sm_100), and rebuild extensions "
         "such as flash-attn with TORCH_CUDA_ARCH_LIST set",

@@ -27,7 +27,7 @@ TROUBLES = (
     ),
     Trouble(
         id="deepspeed/embedding-is-one-dimensional",
-        shows=("'weight' must be 2-D",),
+        shows=("'weight' must be 2-D", "size mismatch, got input ({a}), mat ({b:w}), vec (0)"),
         cause="under ZeRO-3 a weight is empty where it was not gathered: the model was used outside DeepSpeed's engine "
         "(a reference model, a generation or a resize before it was wrapped)",
         fix="let the trainer load the reference (pass its name, not a model), gather with deepspeed.zero.GatheredParameters, "

@@ -229,7 +229,7 @@ TROUBLES = (
     ),
     Trouble(
         id="rllib/env-not-registered",
-        shows=("The env string you provided ('{name:w}') is", "EnvError: The env string you provided"),
+        shows=("The env string you provided ('{name:w}') is",),
         cause="RLlib's workers don't know the environment {name}: it was registered in the driver alone, or not at all",
         fix="ray.tune.registry.register_env('{name}', lambda config: Env(config)), or pass the class itself",
         source="ray-project/ray: rllib, environments", certainty="certain", kind="config-error",

@@ -433,7 +433,7 @@ TROUBLES = (
     ),
     Trouble(
         id="python/too-old",
-        shows=("unsupported operand type(s) for |: 'type' and 'NoneType'", "dataclass() got an unexpected keyword argument 'kw_only'",
+        shows=("unsupported operand type(s) for |: 'type' and 'NoneType'", "'type' object is not subscriptable", "'ABCMeta' object is not subscriptable", "dataclass() got an unexpected keyword argument 'kw_only'",
                "dataclass() got an unexpected keyword argument 'slots'", "cannot import name '{name:w}' from 'typing'", "No module named 'tomllib'",
                "cannot import name 'UTC' from 'datetime'", "cannot import name 'StrEnum' from 'enum'", "requires a different Python: {have:t} not in "
                "'{need:t}'", "Requires-Python {need:t}"),
@@ -463,7 +463,8 @@ TROUBLES = (
     Trouble(
         id="numpy/names-gone",
         shows=("`np.{name:w}` was removed in the NumPy 2.0 release", "module 'numpy' has no attribute '{name:w}'", "AttributeError: _ARRAY_API not "
-               "found", "numpy.core.multiarray failed to import"),
+               "found", "numpy.core.multiarray failed to import", "RuntimeError: Numpy is not available",
+               "Unable to avoid copy while creating an array as requested"),
         cause="a package was written or built for another NumPy than the installed one",
         fix="pip install 'numpy<2' (for np.bool, np.float and the like: 'numpy<1.24'), or upgrade the package that the traceback names",
         source="numpy/numpy: 2.0 migration", certainty="certain", kind="config-error",

@@ -40,12 +40,20 @@ TROUBLES = (
     ),
     Trouble(
         id="nccl/child-failed",
-        shows=("torch.distributed.elastic.multiprocessing.errors.ChildFailedError", "Sending process {pid} closing signal"),
+        shows=("torch.distributed.elastic.multiprocessing.errors.ChildFailedError",),
         cause="torchrun reports that one of its processes failed and ends the others; this is not the error itself",
         fix="look above for the traceback of the rank that is named as root cause (first observed failure); without one, "
         "exit code -9 means that the kernel or the scheduler killed it (memory), -11 a crash in compiled code",
         source="pytorch/pytorch: torch/distributed/elastic", consequence=True, certainty="possible", kind="infrastructure",
         example="torch.distributed.elastic.multiprocessing.errors.ChildFailedError:",
+    ),
+    Trouble(
+        id="nccl/closing-signal",
+        shows=("Sending process {pid} closing signal {signal:w}",),
+        cause="torchrun ends process {pid}, because another one failed or it was stopped itself: no failure of that process",
+        fix="look for the first traceback, and for the rank named as root cause at the end",
+        source="pytorch/pytorch: torch/distributed/elastic", severity="info", certainty="certain", kind="infrastructure",
+        example="W1126 10:00:00 torch/distributed/elastic/multiprocessing/api.py:897] Sending process 77 closing signal SIGTERM",
     ),
     Trouble(
         id="nccl/address-in-use",

@@ -8,6 +8,7 @@ from functools import cache
 from typing import NamedTuple
 
 from stabilizer.troubles.all import TROUBLES
+from stabilizer.troubles.places import PLACES, by_place
 from stabilizer.troubles.trouble import CERTAINTY, WORD, Trouble
 
 MAX_LINE = 4_000
@@ -33,8 +34,8 @@ class Found(NamedTuple):
 
 @cache
 def by_id() -> dict[str, Trouble]:
-    """Every trouble by its id."""
-    return {trouble.id: trouble for trouble in TROUBLES}
+    """Every trouble by its id, and every place."""
+    return {trouble.id: trouble for trouble in (*PLACES, *TROUBLES)}
 
 
 @cache
@@ -60,3 +61,9 @@ def in_line(line: str, frames: tuple[str, ...] = ()) -> Found | None:
 def best(found: Iterable[Found]) -> Found | None:
     """The best explanation of several."""
     return min(found, key=lambda one: one.rank, default=None)
+
+
+def at_place(frames: tuple[str, ...], own: str) -> Found | None:
+    """The part of the program in which an exception of no known message was raised."""
+    found = by_place(frames, own)
+    return Found(*found) if found else None

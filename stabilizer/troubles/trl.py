@@ -106,7 +106,7 @@ TROUBLES = (
     ),
     Trouble(
         id="trl/server-request-failed",
-        shows=("Request failed: {code}, {text:t}\"}", "Request failed: 404, {text:t}}"),
+        shows=("Request failed: {code}, ",),
         cause="the vLLM server refused a request (HTTP {code}): server and trainer are of different TRL releases, or the "
         "engine behind the server failed",
         fix="run the server from the same TRL release as the trainer, and look at the server's own log for the first error",

@@ -20,6 +20,9 @@ _SKIPPED = r".{0,300}?"
 _INSTALLED = re.compile(r"(?:site|dist)-packages[/\\](\w{1,60})")
 INNERMOST = 2
 """Frames that count as the place of an exception: a library function and its caller."""
+LIBRARIES = ("site-packages", "dist-packages", "/verl/", "/openrlhf/", "/slime/", "/areal/", "/skyrl", "/nemo_rl/", "/prime_rl/", "/roll/",
+             "/swift/", "/llamafactory/", "/trl/", "/open_r1/", "unsloth_compiled_cache", "/megatron/")  # fmt: skip
+"""Parts of paths of code that is installed or a trainer's, not the user's."""
 FOLDERS = 3
 """Folders above a file outside installed packages that may tell what it is."""
 WORD = re.compile(r"[A-Za-z_]{3,}")
@@ -66,11 +69,11 @@ class Trouble:
     @cached_property
     def anchors(self) -> frozenset[str]:
         """One word of each template that a line must contain before its pattern is tried."""
-        return frozenset(max(WORD.findall(_FIELD.sub(" ", template)), key=len) for template in self.shows)
+        return frozenset(map(_anchor, self.shows))
 
     def found_in(self, line: str, frames: tuple[str, ...] = ()) -> dict[str, str] | None:
         """What the line says, if this trouble shows in it."""
-        if self.frames and not self._among(frames):
+        if self.frames and not self.among(frames):
             return None
         for pattern in self.patterns:
             if match := pattern.search(line):
@@ -84,7 +87,7 @@ class Trouble:
                 return values
         return None
 
-    def _among(self, frames: tuple[str, ...]) -> bool:
+    def among(self, frames: tuple[str, ...]) -> bool:
         """Whether one of the frames is of the files or functions that the trouble names."""
         asked = map(_of_package, frames[-INNERMOST:] if self.innermost else frames)
         return any(part in frame for frame in asked for part in self.frames)
@@ -114,6 +117,18 @@ def _packages(frames: tuple[str, ...]) -> dict[str, str]:
     found = [match[1] for frame in reversed(frames) if (match := _INSTALLED.search(frame))]
     other = next((name for name in found if name != found[0]), "") if found else ""
     return {"caller": found[0], "above": other or found[0]} if found else {}
+
+
+def _anchor(template: str) -> str:
+    """The longest word that stands whole in the line: one beside a field or at an end may go on there."""
+    text = _FIELD.sub("\0", template.strip("^$"))
+    words = [
+        (match[0], text[max(0, match.start() - 1) : match.start()], text[match.end() : match.end() + 1])
+        for match in WORD.finditer(text)
+    ]
+    whole = [word for word, before, after in words if "\0" not in (before, after)]
+    inside = [word for word, before, after in words if before and after and "\0" not in (before, after)]
+    return max(inside or whole or [word for word, _, _ in words], key=len)
 
 
 def _pattern(template: str) -> str:

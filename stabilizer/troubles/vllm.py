@@ -285,7 +285,7 @@ TROUBLES = (
         shows=("LLM.__init__() got an unexpected keyword argument '{key:w}'", "EngineArgs.__init__() got an unexpected keyword argument "
                "'{key:w}'", "AsyncEngineArgs.__init__() got an unexpected keyword argument '{key:w}'",
                "SamplingParams.__init__() got an unexpected keyword argument '{key:w}'",
-               "Unexpected keyword argument '{key:w}'...vllm", "SamplingParams...has no attribute 'guided_decoding'"),
+               "Unexpected keyword argument '{key:w}'...vllm", "SamplingParams...has no attribute '{key:w}'"),
         cause="the installed vLLM does not take {key}: it was removed or added in another release than the trainer was written for",
         fix="install the vLLM that the trainer supports (TRL: pip install 'trl[vllm]'; veRL: its requirements), or upgrade the "
         "trainer; `pip show vllm trl` tells what is there",

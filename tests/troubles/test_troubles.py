@@ -11,7 +11,8 @@ import pytest
 from stabilizer.formats.console import Failures, Line
 from stabilizer.troubles.all import TROUBLES
 from stabilizer.troubles.arithmetic import by_nearness, divisors, listed, nearest_multiples, whole
-from stabilizer.troubles.search import Found, best, by_id, in_line
+from stabilizer.troubles.places import PLACES
+from stabilizer.troubles.search import Found, at_place, best, by_id, in_line
 
 FRAME = re.compile(r'\s*File "([^"]+)", line \d+, in (\S+)')
 
@@ -52,6 +53,13 @@ def all_found(trouble):
 
 
 @pytest.mark.parametrize("trouble", TROUBLES, ids=lambda trouble: trouble.id)
+def test_each_of_its_messages_is_found(trouble):
+    frames = tuple(f"/x/site-packages/{part} f" for part in trouble.frames[:1])
+    missed = [show for show in trouble.shows if in_line(filled(show), frames) is None]
+    assert not missed or trouble.work  # numbers of its own decide
+
+
+@pytest.mark.parametrize("trouble", TROUBLES, ids=lambda trouble: trouble.id)
 def test_none_of_its_messages_is_taken_for_another_trouble(trouble):
     others = {found.id for found in all_found(trouble)} - {trouble.id}
     assert not others or trouble.id in SHARED
@@ -84,12 +92,12 @@ def test_a_trainer_that_calls_a_reward_function_is_no_reward_function():
     line = "TypeError: 'NoneType' object is not subscriptable"
     trainer = "/x/site-packages/trl/trainer/grpo_trainer.py _generate_and_score_completions"
     inner = ("/x/site-packages/transformers/models/a.py forward", "/x/site-packages/torch/nn/module.py _call_impl")
-    assert in_line(line, (trainer, *inner)) is None
+    assert in_line(line, (trainer, *inner)).trouble.id == "python/none"
     assert in_line(line, (trainer, "/home/me/rewards.py accuracy")).trouble.id == "reward/parsing"
 
 
 def test_ids_are_unique_and_name_program_and_trouble():
-    assert len(by_id()) == len(TROUBLES) >= 590
+    assert len(by_id()) == len(TROUBLES) + len(PLACES) >= 620
     assert all(trouble.id.count("/") == 1 for trouble in TROUBLES)
 
 
@@ -172,7 +180,8 @@ def test_a_report_of_the_launcher_hides_no_exception(between):
         "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:\n"
     )
     assert seen[0].data["message"] == "ValueError: bad" and "trouble" not in seen[0].data
-    assert all(event.data["trouble"] == "nccl/child-failed" for event in seen[1:])
+    told = [event.data["trouble"] for event in seen[1:]]
+    assert told[-1] == "nccl/child-failed" and set(told) <= {"nccl/closing-signal", "nccl/child-failed"}
 
 
 def test_a_traceback_without_its_head_is_read():
@@ -215,6 +224,24 @@ def test_the_innermost_frame_of_own_code_is_kept():
     )
     assert event.data["user_frame"] == "/home/me/rewards.py, line 40, in grade"
     assert event.data["message"] == "pkg.Odd: nothing known"
+
+
+@pytest.mark.parametrize(
+    ("frames", "place"),
+    [
+        (["/v/site-packages/trl/data_utils.py f"], "place/data"),
+        (["/v/site-packages/trl/trainer/grpo_trainer.py f", "/v/site-packages/vllm/engine/llm.py g"], "place/engine"),
+        (["/v/site-packages/torch/utils/odd.py f"], None),
+        (["/home/me/checkpoint.py save"], None),
+    ],
+)
+def test_an_unknown_message_is_placed_but_never_explained(frames, place):
+    found = at_place(tuple(frames), "/home/me/train.py, line 3, in main")
+    assert (found.trouble.id if found else None) == place
+    if found:
+        assert found.trouble.certainty == "possible" and found.trouble.id in by_id()
+        cause, fix = found.trouble.explained(found.values)
+        assert cause.startswith("no known trouble has this message") and "train.py, line 3" in fix
 
 
 def test_a_notebooks_traceback_is_read():
