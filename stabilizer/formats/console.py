@@ -197,6 +197,9 @@ _LAST_FRAMES = 8
 """Innermost frames that a known trouble may name."""
 _MOST_OF_ONE = 3
 """How often one known trouble is kept as an event of its own."""
+_ENOUGH = 50_000_000
+"""Characters times patterns (about a second) after which only lines that look like failures are searched, and after as
+much again none: a log of 60,000 lines needs this much, a hostile text thousands of times that."""
 _SUSPICIOUS = re.compile(
     r"Traceback|Error|Exception|Interrupt|out of memory|oom-kill|unexpectedly|SIG|Segmentation|timeout|not finite"
 )
@@ -247,12 +250,13 @@ class Failures:
         self._trouble: Found | None = None
         """The best explanation among the lines of the open traceback."""
         self._told: Counter[str] = Counter()
+        self._spent = 0
 
     def see(self, line: Line) -> Event | None:
         """The failure that this line completes, or None."""
         text = line.text
         self._headless(text)
-        trouble = troubles.in_line(text, tuple(self._frames[-_LAST_FRAMES:]))
+        trouble = self._search(text)
         if self._inside:
             belongs = self._in_traceback(line)
             if belongs or not self._found:  # what follows the exception may be another's report of it
@@ -271,6 +275,14 @@ class Failures:
         """Whether a line is a frame or an exception: numbers in it are no metrics."""
         raised = _EXCEPTION.match(text)
         return bool(_FRAME.match(text)) or bool(raised and number(raised[2].lstrip(": ")) is None)
+
+    def _search(self, text: str) -> Found | None:
+        """The known trouble in a line, within the time that a log may take."""
+        if self._spent > 2 * _ENOUGH or (self._spent > _ENOUGH and not (self._inside or _SUSPICIOUS.search(text))):
+            return None
+        found, cost = troubles.look(text, tuple(self._frames[-_LAST_FRAMES:]))
+        self._spent += cost
+        return found
 
     def _headless(self, text: str) -> None:
         """A frame whose traceback was copied without its head begins one."""

@@ -15,6 +15,8 @@ MAX_LINE = 4_000
 """Characters of a line that are searched. Messages are shorter; lines of metrics and texts are not messages."""
 
 
+MOST_WORDS = 24
+"""Words of known messages in a line from which it is a text and no message; the messages have 11 at most."""
 FRAME_WORTH = 40
 """Characters of a message that a known place in the program is worth as evidence."""
 
@@ -49,13 +51,21 @@ def _by_anchor() -> dict[str, list[Trouble]]:
 
 def in_line(line: str, frames: tuple[str, ...] = ()) -> Found | None:
     """The best explanation of a line; None if no known trouble shows in it."""
+    return look(line, frames)[0]
+
+
+def look(line: str, frames: tuple[str, ...] = ()) -> tuple[Found | None, int]:
+    """The best explanation of a line, and what the search cost: characters times patterns."""
     known = _by_anchor()
     text = line[:MAX_LINE]
     words = known.keys() & set(WORD.findall(text))
+    if not words or len(words) > MOST_WORDS:
+        return None, 0
     asked = {trouble.id: trouble for word in words for trouble in known[word]}
-    return best(
+    found = best(
         Found(trouble, values) for trouble in asked.values() if (values := trouble.found_in(text, frames)) is not None
     )
+    return found, len(asked) * len(text)
 
 
 def best(found: Iterable[Found]) -> Found | None:

@@ -270,6 +270,25 @@ def test_hostile_lines_cost_time_linear_in_their_length(seed):
     assert time.process_time() - began < 2 * sum(map(len, lines)) / 1e5  # 2 s for 100 kB of nothing but anchors
 
 
+def test_a_hostile_text_costs_no_more_than_its_share():
+    draw = random.Random(5)
+    anchors = sorted({anchor for trouble in TROUBLES for anchor in trouble.anchors})
+    failures = Failures()
+    began = time.process_time()
+    for place in range(60_000):  # 6 MB of short lines, each with words of twelve messages
+        line = "Error: " + " ".join(anchors[draw.randrange(len(anchors))] for _ in range(12))
+        failures.see(Line(place, line, True))
+    assert time.process_time() - began < 12  # 3 s on a free core; 25 s without the limit
+
+
+def test_a_failure_after_a_long_log_is_still_found():
+    failures = Failures()
+    failures._spent = 60_000_000
+    assert failures.see(Line(1, "the value is not available: some text without an error", True)) is None
+    event = failures.see(Line(2, "ValueError: LoRA rank 64 is greater than max_lora_rank 16.", True))
+    assert event.data["trouble"] == "vllm/lora-rank"
+
+
 def test_arithmetic():
     assert whole("32,768") == 32768 and divisors(12, 2) == [2, 3, 4, 6, 12]
     assert nearest_multiples(200, 8 * 3) == [192, 216] and nearest_multiples(3, 4) == [4]
