@@ -44,6 +44,13 @@ GAP = 0.04
 """Mean absolute difference of a token's log-probability; 0.005 to 0.02 is bf16's rounding."""
 SEPARATED = 0.99
 """Share of pairs told apart after which preference training has nothing left to learn."""
+LARGE_LOSS = 1e4
+"""Loss of a critic: a squared error of returns, so returns are in the hundreds; 0.1 to 100 is usual."""
+HEAVY = 10.0
+"""Entropy coefficient of SAC; it starts at 1 and usually falls below."""
+HELD_OUT = ("validation_loss", "eval_loss", "val_loss")
+RISEN = 1.1
+"""Factor of a held-out loss over its lowest, from which it has risen; noise of an evaluation is a few per cent."""
 OF_GAMES = {"fps", "ep_rew_mean", "episode_len_mean", "total_timesteps", "training_iteration", "clip_range"}
 """Columns of logs whose policy plays in an environment instead of writing text."""
 
@@ -216,6 +223,36 @@ def critic_blind(view: RunView) -> Answer:
     )
 
 
+def losses_large(view: RunView) -> Answer:
+    """The critic's loss or the entropy coefficient is out of proportion."""
+    loss = _last(view, "value/loss")
+    loss = _named(view, "critic_loss") if loss is None else loss
+    weight = _named(view, "ent_coef")
+    large, heavy = (loss or 0) > LARGE_LOSS, (weight or 0) > HEAVY
+    if not (large or heavy):
+        return None
+    parts = [f"the critic's loss is {loss:,.3g}" if large else "", f"ent_coef is {weight:.3g}" if heavy else ""]
+    return (
+        " and ".join(filter(None, parts)),
+        "rewards are too large for the networks: divide or normalise them (VecNormalize, reward scaling, clips) until"
+        " returns are of the order of 1 to 10, check gamma and endless episodes; a fixed ent_coef instead of 'auto'"
+        " shows whether the entropy term runs away by itself",
+    )
+
+
+def validation_rises(view: RunView) -> Answer:
+    """The loss on held-out data rises while that of training falls."""
+    names = [name for name in view.names() if name.lower().replace(" ", "_").endswith(HELD_OUT)]
+    held = view.series(names[0]).finite().values if names else np.array([])
+    if len(held) < 2 or held[-1] < RISEN * held.min():
+        return None
+    return (
+        f"the loss on held-out data rose from {held.min():.3g} to {held[-1]:.3g}",
+        "the model learns the training data by heart: stop at the lowest (load_best_model_at_end, early stopping), one"
+        " to three epochs, a lower learning rate or rank, more or more varied data",
+    )
+
+
 def rate_high(view: RunView) -> Answer:
     """A learning rate above what such runs use."""
     rates = view.series("optim/lr").finite().values
@@ -318,6 +355,8 @@ SIGNS: tuple[tuple[str, Callable[[RunView], Answer], str], ...] = (
     ("entropy-spent", entropy_spent, "exploration-exhausted"),
     ("rate-high", rate_high, "lr-too-high"),
     ("critic-blind", critic_blind, "config-error"),
+    ("losses-large", losses_large, "config-error"),
+    ("validation-rises", validation_rises, ""),
     ("never-ends", never_ends, ""),
     ("engine-apart", engine_apart, ""),
     ("signal-rare", signal_rare, "dead-groups"),

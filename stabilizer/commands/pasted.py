@@ -7,6 +7,7 @@ import re
 import sys
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,10 @@ _OF_A_LOG = re.compile(
 )
 REFUSED = "trainer/rejects"
 """The rule about what the trainer itself refuses; a missing value is one such reason."""
+_BEFORE = re.compile(rb"^[ \t]{0,8}(?:wandb:|>)[ \t]{1,8}", re.MULTILINE)
+"""The prefix of every line of a summary of W&B, and of a quotation."""
+_OF_SUMMARY = re.compile(rb"^wandb:[ \t]{1,8}(\S{1,100})[ \t]{1,8}(-?\d[\d.e+-]{0,24}|nan)[ \t\r]*$", re.MULTILINE)
+"""A line of it: a metric and its last value."""
 _SUMMARY = "'train_runtime'"
 """What the last row of transformers' trainers holds; a progress bar may follow it."""
 _PYTHON = re.compile(r"\b[A-Z]\w{1,40}(?:Config|Arguments|Trainer)\(")
@@ -56,6 +61,10 @@ def answer(args: argparse.Namespace, diagnose: Callable[[Path], int], diagnose_r
                 return code
             if silent := _ends_silently(path):
                 return diagnose_run(silent)
+            if plain := _unquoted(data):
+                path.write_bytes(plain)
+                with suppress(RunError):
+                    return diagnose(path)
             raise RunError(_nothing_in(data, error, path)) from None
 
 
@@ -80,6 +89,12 @@ def _as_configuration(path: Path, args: argparse.Namespace) -> int | None:
         return None
     print_result(result, as_json(result) if args.json else None)
     return exit_code(result.verdict, args.fail_on)
+
+
+def _unquoted(data: bytes) -> bytes:
+    """The text without what a mail, a forum or W&B puts before its lines; empty where there is nothing of that."""
+    plain = _BEFORE.sub(b"", _OF_SUMMARY.sub(rb"\1: \2", data))
+    return plain if plain != data else b""
 
 
 def _excerpt(result: Preflight) -> Preflight:

@@ -184,7 +184,7 @@ _LOGGED = re.compile(
     r"^(?=[^\n]{0,40}\d\d:\d\d:\d\d)[^\n]{0,200}?[\]:] ((?:[A-Za-z_]\w*\.){0,6}[A-Za-z_]\w*(?:Error|Exception))(: .*)$"
 )
 """An exception that a logger printed behind its time and place."""
-_RAISED = re.compile(r"^((?:[A-Za-z_]\w*\.)*[A-Z]\w*)(: .*|:)?$")
+_RAISED = re.compile(r"^((?:[A-Za-z_]\w*\.)*[A-Z]\w*|(?:[A-Za-z_]\w*\.){1,6}[a-z]\w*(?=: ))(: .*|:)?$")
 """The last line of a traceback, whatever the exception is called."""
 _FRAME = re.compile(r'^\s+File "([^"]{1,500})", line (\d+)(?:, in (\S{1,200}))?')
 _CELL_FRAME = re.compile(r"^(?:File )?(~?[^\s:]{1,300}\.py):(\d+)(?:, in (\w{1,200}))?")

@@ -132,10 +132,8 @@ TROUBLES = (
     ),
     Trouble(
         id="nccl/cuda-failure",
-        shows=("NCCL WARN Cuda failure 'out of memory'", "Cuda failure {n} 'out of memory'", "ncclUnhandledCudaError: Call to CUDA "
-               "function failed"),
-        cause="NCCL could not get memory on a GPU, or a CUDA call failed under it: most often the GPU is full, by this program "
-        "or by another process",
+        shows=("NCCL WARN Cuda failure 'out of memory'", "Cuda failure {n} 'out of memory'", "Cuda failure 'out of memory'"),
+        cause="NCCL could not get memory on a GPU: it is full, by this program or by another process",
         fix="look at nvidia-smi for processes that are left over; give the engine less (gpu_memory_utilization), smaller "
         "micro-batches; NCCL_DEBUG=INFO names the call",
         source="NVIDIA/nccl: troubleshooting", certainty="likely", kind="out-of-memory",
@@ -204,6 +202,24 @@ TROUBLES = (
         source="pytorch/pytorch: ProcessGroupNCCL.cpp", certainty="possible", consequence=True, kind="infrastructure",
         example="torch.distributed.DistBackendError: [1] is setting up NCCL communicator and retrieving ncclUniqueId from [0] via c10d "
         "key-value store by key '0', but store->get('0') got error: Connection reset by peer",
+    ),
+    Trouble(
+        id="nccl/cuda-call",
+        shows=("unhandled cuda error (run with NCCL_DEBUG=", "unhandled cuda error, NCCL version", "ncclUnhandledCudaError: Call to CUDA function failed"),
+        cause="a CUDA call inside NCCL failed; this line does not name it",
+        fix="the line after 'Last error:' names it, else NCCL_DEBUG=INFO does: out of memory (free the GPU), peer access (NCCL_P2P_DISABLE=1), or an earlier "
+        "failure on that GPU, whose traceback is above or in another rank's log",
+        source="NVIDIA/nccl: troubleshooting", certainty="possible", consequence=True, kind="infrastructure",
+        example="torch.distributed.DistBackendError: NCCL error in: ../NCCLUtils.hpp:317, unhandled cuda error (run with NCCL_DEBUG=INFO for details), NCCL version "
+        "2.21.5",
+    ),
+    Trouble(
+        id="torch/compile-worker-left",
+        shows=("struct.error: unpack requires a buffer of 8 bytes",),
+        cause="a compile worker of torch lost its main process, which had ended before; this is no failure of its own",
+        fix="look for the first error of the main process above",
+        source="pytorch/pytorch: _inductor/compile_worker/subproc_pool.py", certainty="possible", consequence=True, kind="infrastructure",
+        example="struct.error: unpack requires a buffer of 8 bytes",
     ),
     Trouble(
         id="nccl/other-rank",

@@ -58,3 +58,17 @@ def test_a_value_that_a_pasted_part_lacks_is_no_failure(monkeypatch, capsys):
     assert critical and all("ppo_mini_batch_size" in json.dumps(finding) for finding in critical)
     missing = [finding for finding in found["findings"] if finding["summary"].startswith("if the text is complete")]
     assert missing and {finding["severity"] for finding in missing} == {"info"}
+
+
+def test_a_quoted_summary_is_read(monkeypatch, capsys):
+    text = "wandb: Run summary:\nwandb:   train/reward 0.0\nwandb:   train/kl 0.0021\nwandb:   train/loss -0.2\n"
+    _, found = answered(text, monkeypatch, capsys)
+    assert found["source"]["steps"] == 1
+
+
+def test_an_exception_with_a_small_letter_ends_a_traceback(monkeypatch, capsys):
+    text = (
+        'Traceback (most recent call last):\n  File "/w/a.py", line 3, in f\n    g(x)\nstruct.error: bad char in it\n'
+    )
+    _, found = answered(text, monkeypatch, capsys)
+    assert found["verdict"] == "crashed" and "bad char in it" in found["findings"][0]["summary"]

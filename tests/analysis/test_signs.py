@@ -14,7 +14,8 @@ HEALTHY = {
     "policy__entropy": [0.6, 0.6, 0.59], "policy__mismatch_kl": [2e-4] * 3, "optim__grad_norm": [0.4, 0.5, 0.4],
     "optim__lr": [1e-6] * 3, "rollout__length_mean": [410.5, 420.1, 405.0], "rollout__length_max": [1024.0] * 3,
     "rollout__truncated_frac": [0.02, 0.03, 0.02], "time__step_s": [40.0, 41.0, 40.0], "time__rollout_s": [20.0] * 3,
-    "value__explained_variance": [0.6, 0.7, 0.7], "value__loss": [0.1] * 3,
+    "value__explained_variance": [0.6, 0.7, 0.7], "value__loss": [0.1] * 3, "eval_loss": [1.2, 1.1, 1.12],
+    "ent_coef": [0.4, 0.3, 0.3],
 }  # fmt: skip
 CASES = {
     "not-a-number": {"policy__kl_ref": [0.0, math.nan]},
@@ -26,6 +27,8 @@ CASES = {
     "entropy-spent": {"policy__entropy": [0.0001]},
     "rate-high": {"optim__lr": [1e-4], "reward__mean": [0.2]},
     "critic-blind": {"value__explained_variance": [-1.0], "value__loss": [10.0]},
+    "losses-large": {"critic_loss": [3.1e5], "ent_coef": [45.2]},
+    "validation-rises": {"eval_loss": [2.31, 2.92, 3.40], "train_loss": [0.1, 0.01, 0.001]},
     "never-ends": {"trl__val__num_eos_tokens": [0.0]},
     "engine-apart": {"policy__mismatch_kl": [0.08]},
     "signal-rare": {"reward__zero_std_frac": [0.9], "reward__mean": [0.03]},
