@@ -91,7 +91,8 @@ class Questions:
             return f"{over}, so it is no longer needed"
         if asked.findings and not any(finding.id in asked.findings for finding in members):
             return f"{', '.join(asked.findings)} needed it and is resolved"
-        if incident.causes and incident.causes[0].id != asked.cause:
+        other = incident.causes and incident.causes[0].id != asked.cause
+        if other and not asked.back:  # an undeclared change is the suspect whatever the cause is called
             return f"the cause is now {incident.causes[0].id} and was {asked.cause or 'unknown'} then"
         return self._unfounded(asked, view)
 

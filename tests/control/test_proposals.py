@@ -65,6 +65,16 @@ def test_a_proposal_whose_cause_changed_expires_when_it_is_approved() -> None:
     assert not any(action.entry == "applied" for action in run.actions)
 
 
+def test_an_approved_return_to_the_former_setting_is_made_whatever_the_cause_is_called() -> None:
+    run = asked()
+    (question,) = run.engine.questions.open.values()
+    question.trial = replace(question.trial, back=True)
+    incident = run.watch.incident(run.actions[0].incident)
+    incident.causes = (Cause("engine-mismatch", 0.8, ""),)
+    approve(run)
+    assert [action.entry for action in run.actions][-1] == "applied"
+
+
 def test_a_proposal_expires_when_the_findings_that_called_for_it_are_resolved() -> None:
     run = asked()
     (question,) = run.engine.questions.open.values()
