@@ -84,17 +84,21 @@ class Questions:
 
     def lapsed(self, asked: Trial, view: RunView) -> str:
         """Why a proposal would no longer be made; empty if it still would."""
-        members, incident = self._context.members(asked.incident), self._context.watch.incident(asked.incident)
+        members = self._context.members(asked.incident)
         if not members:
             only = any(finding.incident == asked.incident for finding in self._context.watch.active())
             over = "the rest of the incident needs no fix" if only else "the incident is over"
             return f"{over}, so it is no longer needed"
         if asked.findings and not any(finding.id in asked.findings for finding in members):
             return f"{', '.join(asked.findings)} needed it and is resolved"
-        other = incident.causes and incident.causes[0].id != asked.cause
-        if other and not asked.back:  # an undeclared change is the suspect whatever the cause is called
-            return f"the cause is now {incident.causes[0].id} and was {asked.cause or 'unknown'} then"
-        return self._unfounded(asked, view)
+        return self._other_cause(asked) or self._unfounded(asked, view)
+
+    def _other_cause(self, asked: Trial) -> str:
+        """Why another cause makes a proposal pointless. An undeclared change is the suspect whatever the cause is."""
+        causes = self._context.watch.incident(asked.incident).causes
+        if asked.back or not causes or causes[0].id == asked.cause:
+            return ""
+        return f"the cause is now {causes[0].id} and was {asked.cause or 'unknown'} then"
 
     def _unfounded(self, asked: Trial, view: RunView) -> str:
         """Why a hard remedy would no longer be proposed for its incident.

@@ -2,7 +2,8 @@
 
 A small model's starting weights are copied to the run's folder (`reference/model.safetensors`) when the run begins, so
 the reference is exact, whatever the model was made from. A larger one is loaded by the name of the model, as TRL does
-for a training with beta above 0. Adapters need neither: their base model is the reference.
+for a training with beta above 0. Fresh adapters need neither: their base model is the reference. Of an adapter that was
+trained before, its starting weights are copied, and become the adapter `ref` of TRL.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+DEFAULT, REF = "default", "ref"
+"""TRL's names of the adapter that is trained and of its copy at the start."""
 COPIED = 4 * 10**9
 """Bytes of weights up to which they are copied: a disk writes that in some seconds."""
 
@@ -31,7 +34,12 @@ class Reference:
     def keep(self) -> str:
         """See to it that a reference can be made later; returns why it cannot, or nothing."""
         trainer = self._trainer
-        if getattr(trainer, "ref_model", None) is not None or adapted(trainer):
+        if getattr(trainer, "ref_model", None) is not None:
+            return ""
+        if adapted(trainer):
+            if not _fresh(trainer.model) and REF not in trainer.model.peft_config:
+                self._write(_adapter(trainer.model, DEFAULT))
+                self.source = f"a copy of the starting adapter in {self._file.parent.name}/"
             return ""
         for name, what in (("is_deepspeed_enabled", "DeepSpeed"), ("is_fsdp_enabled", "FSDP")):
             if getattr(trainer, name, False):
@@ -46,20 +54,28 @@ class Reference:
         if size > COPIED:
             self.source = f"loaded by its name, {named}"
             return "" if named else f"the model has no name to load a reference by, and {size:,} bytes are not copied"
-        if trainer.args.process_index == 0:
-            from stabilizer.training.tensor_file import TensorFile
+        self._write(weights)
+        self.source = f"a copy of the starting weights, {size / 1e6:,.1f} MB in {self._file.parent.name}/"
+        return ""
 
+    def _write(self, weights: dict[str, Any]) -> None:
+        """Only the first process writes."""
+        from stabilizer.training.tensor_file import TensorFile
+
+        if self._trainer.args.process_index == 0:
             self._file.parent.mkdir(parents=True, exist_ok=True)
             with self._file.open("wb") as file:
                 for chunk in TensorFile(weights).chunks():
                     file.write(chunk)
-        self.source = f"a copy of the starting weights, {size / 1e6:,.1f} MB in {self._file.parent.name}/"
-        return ""
 
     def load(self) -> None:
         """Give the trainer its reference, if it needs one. Takes as much memory as the policy."""
         trainer = self._trainer
-        if getattr(trainer, "ref_model", None) is not None or adapted(trainer):
+        if getattr(trainer, "ref_model", None) is not None:
+            return
+        if adapted(trainer):
+            if self._file.is_file() and REF not in trainer.model.peft_config:
+                self._load_adapter(trainer.model)
             return
         from trl.trainer.utils import add_fused_lm_head
 
@@ -67,6 +83,17 @@ class Reference:
         reference.to(trainer.accelerator.device).eval().requires_grad_(False)
         add_fused_lm_head(reference, temperature=trainer.temperature)
         trainer.ref_model = trainer.accelerator.prepare_model(reference, evaluation_mode=True)
+
+    def _load_adapter(self, model: Any) -> None:
+        import torch
+        from safetensors.torch import load_file
+
+        saved = load_file(self._file)
+        with torch.random.fork_rng(), torch.no_grad():
+            model.add_adapter(REF, model.peft_config[DEFAULT])
+            for name, parameter in _adapter(model, REF).items():
+                parameter.copy_(saved[name.replace(f".{REF}.", f".{DEFAULT}.")])
+                parameter.requires_grad_(False)
 
     def _copied(self) -> Any:
         import torch
@@ -96,6 +123,17 @@ class Reference:
 def adapted(trainer: Any) -> bool:
     """Whether the model has adapters, whose base is the reference."""
     return hasattr(getattr(trainer, "model", None), "peft_config")
+
+
+def _adapter(model: Any, adapter: str) -> dict[str, Any]:
+    """The weights of one adapter."""
+    return {name: parameter for name, parameter in model.named_parameters() if f".{adapter}." in name}
+
+
+def _fresh(model: Any) -> bool:
+    """Whether the adapter changes nothing yet: LoRA begins with one of its two factors at zero."""
+    factors = [parameter for name, parameter in _adapter(model, DEFAULT).items() if ".lora_B." in name]
+    return bool(factors) and not any(bool(factor.any()) for factor in factors)
 
 
 def _weights(model: Any) -> dict[str, Any]:

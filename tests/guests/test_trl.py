@@ -14,7 +14,7 @@ pytestmark = pytest.mark.skipif(not TRL, reason="needs TRL: make test-trl runs t
 
 if TRL:
     import torch
-    from peft import LoraConfig
+    from peft import LoraConfig, get_peft_model
     from transformers import TrainerCallback
 
     from stabilizer.cli import main
@@ -22,7 +22,7 @@ if TRL:
     from stabilizer.guests.attach import attach
     from stabilizer.runs.reader import RunReader
     from stabilizer.runs.requests import ask
-    from tests.guests.tiny_trl import WORDS, trainer
+    from tests.guests.tiny_trl import WORDS, model, trainer
 
 
 def weights(of):
@@ -111,20 +111,33 @@ def test_beta_that_leaves_zero_waits_for_the_next_generation(tmp_path):
     assert [step for step, measured in logged.items() if not measured] == [5, 6, 7, 8]
 
 
-@pytest.mark.parametrize("lora", [False, True])
-def test_beta_that_leaves_zero_measures_the_kl_of_a_run_with_a_reference_from_the_start(tmp_path, lora):
-    adapters = LoraConfig(task_type="CAUSAL_LM", target_modules=["q_proj", "v_proj"]) if lora else None
+def trained_adapter(config):
+    """A policy with an adapter that is not at its start any more."""
+    policy = get_peft_model(model(), config)
+    with torch.no_grad():
+        for name, parameter in policy.named_parameters():
+            if ".lora_B." in name:
+                parameter.copy_(0.2 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)))
+    return policy
+
+
+@pytest.mark.parametrize("policy", ["full", "fresh adapter", "trained adapter"])
+def test_beta_that_leaves_zero_measures_the_kl_of_a_run_with_a_reference_from_the_start(tmp_path, policy):
     kls, ends = [], []
     for folder, beta in (("a", 1e-12), ("b", 0.0)):  # the first has a reference that weighs nothing
+        config = LoraConfig(task_type="CAUSAL_LM", target_modules=["q_proj", "v_proj"])
         run = trainer(
-            tmp_path / folder / "out", steps=10, beta=beta, adapters=adapters, num_iterations=2, learning_rate=0.01
-        )
+            tmp_path / folder / "out", steps=10, beta=beta, num_iterations=2, learning_rate=0.01,
+            adapters=config if policy == "fresh adapter" else None,
+            policy=trained_adapter(config) if policy == "trained adapter" else None,
+        )  # fmt: skip
         guest = attach(run, runs=tmp_path / "runs", name=folder)
         turn(guest, {3: {"control/beta": 0.2}})
         run.train()
         kl = RunReader(guest.path).history.view().series("policy/kl_ref")
         kls.append(dict(zip(kl.steps.tolist(), kl.values.tolist(), strict=True)))
-        ends.append(weights(run))
+        trainable = [p.detach().flatten() for p in run.model.parameters() if p.requires_grad]
+        ends.append(torch.cat(trainable))
     assert sorted(kls[1]) == [5, 6, 7, 8, 9, 10]
     assert all(kls[1][step] == pytest.approx(kls[0][step], rel=1e-3, abs=1e-6) for step in kls[1])
     assert kls[1][10] > 1e-3 and torch.allclose(*ends, rtol=1e-3, atol=1e-5)
@@ -215,8 +228,10 @@ def test_what_others_turn_shows_in_the_rows(tmp_path):
 # --- checkpoints of ours ----------------------------------------------------------------------------------------------
 
 
-def test_a_return_restores_weights_optimizer_and_schedule_bit_for_bit(tmp_path):
-    run = trainer(tmp_path / "out", steps=14, lr_scheduler_type="linear", learning_rate=0.01)
+@pytest.mark.parametrize("lora", [False, True])
+def test_a_return_restores_weights_optimizer_and_schedule_bit_for_bit(tmp_path, lora):
+    adapters = LoraConfig(task_type="CAUSAL_LM", target_modules=["q_proj", "v_proj"]) if lora else None
+    run = trainer(tmp_path / "out", steps=14, lr_scheduler_type="linear", learning_rate=0.01, adapters=adapters)
     guest = attach(run, runs=tmp_path / "runs", remedy="approve", checkpoint_every=4)
     seen, plain = {}, guest.log
 

@@ -36,7 +36,14 @@ def reward(completions: list[str], **others: Any) -> list[float]:
 
 
 def trainer(
-    folder: Any, *, steps: int = 4, adapters: Any = None, reward: Any = reward, rloo: bool = False, **settings: Any
+    folder: Any,
+    *,
+    steps: int = 4,
+    adapters: Any = None,
+    reward: Any = reward,
+    rloo: bool = False,
+    policy: Any = None,
+    **settings: Any,
 ) -> Any:
     arguments = {
         "output_dir": str(folder), "max_steps": steps, "use_cpu": True, "bf16": False, "report_to": "none",
@@ -50,7 +57,7 @@ def trainer(
     data = Dataset.from_dict({"prompt": [f"{a}+{b}=" for a in range(8) for b in range(8)]})
     made, config = (RLOOTrainer, RLOOConfig) if rloo else (GRPOTrainer, GRPOConfig)
     return made(
-        model=str(start), processing_class=tokenizer(), reward_funcs=reward, train_dataset=data,
+        model=policy or str(start), processing_class=tokenizer(), reward_funcs=reward, train_dataset=data,
         eval_dataset=data.select(range(8)) if evaluated else None, peft_config=adapters,
         args=config(**arguments | settings),
     )  # fmt: skip
