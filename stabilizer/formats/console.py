@@ -349,8 +349,11 @@ class Failures:
         found, self._found, self._inside = self._found, None, False
         event = self._event(*found) if found else None
         trouble, self._trouble = self._trouble, None
+        frames = tuple(self._frames[-_LAST_FRAMES:])
+        if event and trouble and trouble.trouble.consequence and not troubles.in_line(event.data["message"], frames):
+            trouble = None  # a report further up announces this exception, which says more
         if event and trouble is None and event.data["failure"] == "traceback":
-            trouble = troubles.at_place(tuple(self._frames[-_LAST_FRAMES:]), event.data.get("user_frame", ""))
+            trouble = troubles.at_place(frames, event.data.get("user_frame", ""))
         if event and trouble and _explains(trouble, event):
             event = replace(event, data={**event.data, "trouble": trouble.trouble.id, "values": trouble.values})
         return event

@@ -326,7 +326,7 @@ TROUBLES = (
     ),
     Trouble(
         id="linux/killed",
-        shows=("^Killed$", "line {n}: {pid} Killed", "[{pid:w}] Killed "),
+        shows=("^Killed$", "line {n}: {pid} Killed", "[{pid:w}] Killed ", "is killed by signal: Killed"),
         cause="the process was killed from outside without a word of its own, nearly always by the kernel because main memory (not the GPU's) was full",
         fix="`dmesg -T | grep -i kill` confirms it. Then less main memory: no CPU offload, one process that loads the model at a time, fewer workers, a smaller "
         "vLLM swap_space; or more memory for the container or job",
@@ -336,7 +336,8 @@ TROUBLES = (
     Trouble(
         id="linux/crashed-in-compiled-code",
         shows=("^Segmentation fault (core dumped)$", "^Segmentation fault$", "Fatal Python error: Segmentation fault", "Fatal Python error: Aborted", "^Aborted (core dumped)$",
-               "free(): invalid pointer", "double free or corruption", "munmap_chunk(): invalid pointer", "corrupted size vs. prev_size", "exitcode: -11", "exitcode  : -11"),
+               "free(): invalid pointer", "double free or corruption", "munmap_chunk(): invalid pointer", "corrupted size vs. prev_size", "exitcode: -11", "exitcode  : -11",
+               "is killed by signal: Segmentation fault", "is killed by signal: Aborted"),
         cause="a process crashed inside compiled code; the log does not show where",
         fix="PYTHONFAULTHANDLER=1 prints the Python line; usual causes are packages built for another torch or CUDA (flash-attn, vLLM, bitsandbytes, opencv or "
         "tcmalloc beside them): import them one by one, reinstall them as one set, then try without CUDA graphs and custom kernels",

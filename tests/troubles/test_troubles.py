@@ -244,6 +244,16 @@ def test_an_unknown_message_is_placed_but_never_explained(frames, place):
         assert cause.startswith("no known trouble has this message") and "train.py, line 3" in fix
 
 
+def test_the_exception_counts_and_not_the_report_that_announces_it():
+    (event,) = events(
+        "ray.exceptions.RayTaskError(ValueError): ray::TaskRunner.run() (pid=5)\n"
+        '  File "/w/verl/utils/dataset/rl_dataset.py", line 100, in __init__\n    self.read()\n'
+        "ValueError: something that nobody has met\n"
+    )[-1:]
+    assert event.data["message"] == "ValueError: something that nobody has met"
+    assert event.data["trouble"] == "place/data"
+
+
 def test_a_notebooks_traceback_is_read():
     (event,) = events(
         "---------------------------------------------------------------------------\n"
