@@ -1,4 +1,7 @@
-"""Whether the reward is flat: three ways to be sure, because no visible growth does not mean no growth.
+"""Whether the reward is flat: a hint, and three ways to be sure.
+
+A hint weighs all plausible learning curves (`growth`) and asks for the chance that more training gains anything that
+matters. To be sure needs more, because no visible growth does not mean no growth.
 
 If its trend continued, it would gain almost nothing (`_still`); growth broke off at the end (`_broken`); or the run
 rose for a while and has been flat since (`_elbow`), which shows among noise too large for the other two.
@@ -13,9 +16,9 @@ from functools import lru_cache
 import numpy as np
 
 from stabilizer.core.stats import Trend, centred_rows, median, step_noise, trend
+from stabilizer.detectors.evidence.growth import growth
 from stabilizer.detectors.evidence.halt import halt
 from stabilizer.detectors.evidence.progress import RECENT, Progress, progress
-from stabilizer.detectors.evidence.unseen import LEAST_ROWS, unseen
 from stabilizer.runs.history import RunView, Series
 
 
@@ -31,10 +34,24 @@ class Stagnation:
     """Whether the run had gained anything before."""
     sure: bool = True
     """Whether it is more than a hint."""
-    more: float = 1.0
-    """For a hint: multiple of the rows, or of the batch, that would make it certain."""
+    chance: float = 0.0
+    """For a hint: the chance that as much training again gains something that matters."""
     reached: float = 0.0
     """For a hint from a curve that levels off: the share of the way to its limit; else 0."""
+
+
+SIZABLE = 0.2
+"""Share of the level (or of the spread of rewards, where that is more) that a gain must have to matter in a run that
+never rose, if as much training again brings it: Cohen's convention for a small effect."""
+ARRIVED = 0.05
+"""The same after a rise, and at least this share of the gain so far: a curve has arrived when the rest is smaller."""
+UNLIKELY = 0.1
+"""Chance of such a gain below which a reward has probably stopped rising."""
+LEAST_ROWS = 10
+"""Rows without growth that are a hint at least."""
+LEAST_STEPS = (30, 100)
+"""Steps of a run below which there is no hint: at least and at most, between them a third of the plan, if there is
+one."""
 
 
 STILL = 30
@@ -107,11 +124,33 @@ def standstill(view: RunView) -> Stagnation | None:
 
 def _hint(view: RunView) -> Stagnation | None:
     reward = progress(view)
-    if reward is None or reward.rows < LEAST_ROWS or reward.solved or reward.dropped or reward.rising:
+    if reward is None or reward.solved or reward.dropped:
+        return None
+    grown = growth(view, reward.metric)
+    if grown is None or grown.steps[-1] - grown.steps[0] < _least_steps(view):
         return None
     series = view.series(reward.metric)
-    seen = unseen(view, series, spread)
-    return seen and Stagnation(*seen[:5], sure=False, more=seen.more, reached=seen.reached)
+    rose, size = grown.rose, max(abs(grown.level), spread(view, series))
+    gain = grown.gain / rose if rose > 0.5 else 0.0
+    matters = rose * ARRIVED * max(gain, size) + (1 - rose) * SIZABLE * size
+    chance = grown.chance(matters)
+    if chance >= UNLIKELY:
+        return None
+    onset = grown.flat_since(matters)
+    since = series.between(onset, view.step).finite()
+    if len(since) < LEAST_ROWS:
+        return None
+    change, reached = trend(since.last(STILL_MOST).values), grown.reached() if gain > matters else 0.0
+    if change.rising and not reached:
+        return None
+    level = median(since.last(RECENT).values)
+    return Stagnation(len(since), onset, change, level, gain > matters, False, chance, reached)
+
+
+def _least_steps(view: RunView) -> float:
+    planned = view.about("steps")
+    least, most = LEAST_STEPS
+    return min(max(least, planned / 3), most) if isinstance(planned, int) else least
 
 
 def _stagnation(view: RunView) -> Stagnation | None:

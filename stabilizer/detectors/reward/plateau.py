@@ -28,6 +28,8 @@ from stabilizer.runs.history import RunView
 
 SINKS = 0.2
 """Share of its level that a reward may have lost while it still counts as being at its ceiling."""
+HELD = 10
+"""Share of the rows, as one in so many, for which a hint must have held."""
 FEW = 12
 """Held-out measurements up to which all of them are used to judge their noise."""
 Rate = Literal["", "warm-up", "decay"]
@@ -65,12 +67,10 @@ class Plateau(Detector):
         below 25 % of that spread, and no gain of half a standard error is seen. Accuracy on held-out problems, where
         there is any, must not have risen.
 
-        A hint (`unseen`) is always `info` and covers what is uncertain: from 20 rows and 30 steps (150 of a long plan)
-        up to 2,000 rows; under 40 rows only for a run that never gained, when half its level is excluded. "Shows no
-        gain": none is seen beyond a standard error over a run that excludes a gain of its whole level or spread, or
-        beyond half of one since a rise of which half the pace would have shown. "Has levelled off": the exponential
-        that fits best, and any that fits as well, has come 95 % (88 %) of its way. The hint states what remains open,
-        and how many times the rows or the batch would settle it.
+        A hint is always `info`. All plausible learning curves are weighed by the run (`growth`). The reward has
+        probably stopped rising once the chance that as many steps again bring a gain that matters has been below 10 %
+        for a tenth of the rows. A gain matters if it is 5 % of the gain so far and of the level (or the spread of
+        rewards, where that is more), or a fifth of these in a run that never rose.
 
         A reward whose ceiling is only assumed (`Progress.ceiling`), because no logged metric counts correct answers, is
         `info` beside `reward/saturated`: over 30 rows since it got there it gained, continued for as long as the run
@@ -85,17 +85,17 @@ class Plateau(Detector):
         A solved task: where accuracy, groups that all pass, or rows that all earn the maximum prove it, only
         `reward/saturated` is reported. A reward that stays at 0.94 out of 1 has probably arrived as well, which is
         `info` in both. A warm-up that is not over, or lasted for much of the flat stretch: after a rise nothing is
-        reported, and a reward that never rose is `info` and says so. A schedule that has ended (the rate is down to a
-        tenth of its peak, and was low for most of the stretch) explains a flat reward after a rise, which is then
-        `info` and says so. A format learned first: `info` while the task itself has not begun, or while the reward has
-        several components and the run is younger than `patience`. Slow but steady growth does not pass the equivalence
-        test. A collapse: the reward is flat at the bottom, and other detectors name it.
+        reported and no hint is given, and a reward that never rose is `info` and says so. A schedule that has ended
+        (the rate is down to a tenth of its peak, and was low for most of the stretch) explains a flat reward after a
+        rise, which is then `info` and says so. A format learned first: `info` while the task itself has not begun, or
+        while the reward has several components and the run is younger than `patience`. Slow but steady growth does not
+        pass the equivalence test. A collapse: the reward is flat at the bottom, and other detectors name it.
 
     False alarms
-        Hints: of a hundred curves with visible growth, up to ten get a hint at some time before it shows, and none at
-        its end. Delayed generalisation: some runs are flat for hundreds of steps before they improve. A ceiling below
-        90 % that comes with the data (wrong labels, unsolvable prompts) looks the same from here. With much noise, a
-        run that has learned most of what it can is reported early: one in twenty small-batch runs near its end.
+        Hints: of a hundred curves with visible growth, up to ten get a hint at their end. Delayed generalisation: some
+        runs are flat for hundreds of steps before they improve. A ceiling below 90 % that comes with the data (wrong
+        labels, unsolvable prompts) looks the same from here. With much noise, a run that has learned most of what it
+        can is reported early: one in twenty small-batch runs near its end.
 
     Remedies
         By cause, one at a time: `grow-batch` first, `raise-entropy` when exploration is used up, `lower-beta` when the
@@ -119,7 +119,9 @@ class Plateau(Detector):
         if reward is None or still is None or self._validation_rises(view, still.onset_step):
             return None
         rate = self._schedule(view, still.onset_step)
-        if rate and still.grew == (rate == "warm-up"):
+        if not still.sure and not self._lasted(view, reward.metric):
+            return None
+        if rate and still.grew == (rate == "warm-up") or rate == "warm-up" and not still.sure:
             return None  # it rose too recently to be flat, or the schedule ended before it could rise
         begun = patience(view, self.patience)
         early = not still.grew and view.step - still.onset_step < begun
@@ -168,6 +170,13 @@ class Plateau(Detector):
         return all(stagnation(view.at(int(steps[-row]))) is not None for row in (self.confirm - 1, 2))
 
     @staticmethod
+    def _lasted(view: RunView, metric: str) -> bool:
+        """Whether it was flat some rows ago too: a chance that is computed at every row is small now and then by
+        luck."""
+        steps = view.series(metric).steps
+        return all(standstill(view.at(int(steps[-1 - len(steps) // back]))) is not None for back in (2 * HELD, HELD))
+
+    @staticmethod
     def _words(reward: Progress, still: Stagnation) -> str:
         history = f"after rising from {reward.start:.3g}" if still.grew else "and has never risen"
         if still.sure:
@@ -175,23 +184,15 @@ class Plateau(Detector):
         if still.reached:
             return f"{reward.metric} has levelled off at {still.level:.3g} over {still.rows} rows {history}"
         began = " since it rose" if still.grew else ""
-        gained = "has gained almost nothing" if still.change.low > 0 else "shows no gain"
-        return f"{reward.metric} {gained}{began} over {still.rows} rows at {still.level:.3g}"
+        return f"{reward.metric} shows no gain{began} over {still.rows} rows at {still.level:.3g}"
 
     @staticmethod
     def _reservation(still: Stagnation) -> str:
-        """What a hint leaves open, and what would settle it."""
+        """What a hint leaves open."""
         if still.sure:
             return ""
-        if still.reached:
-            return f"; it has covered {still.reached:.0%} of the way to the limit of its curve"
-        if still.change.low > 0:
-            return "; it gains only a few hundredths of its level"
-        if still.more < 1.2:
-            return "; a slow gain is possible"
-        if still.more > 20:
-            return "; the noise is far too large to exclude a slow gain"
-        return f"; noise may hide a slow gain: {still.more:.2g} times the rows, or the batch size, would show it"
+        far = f"; it has covered {still.reached:.0%} of the way to the limit of its curve" if still.reached else ""
+        return f"{far}; the chance of a gain that matters from as many steps again is {max(still.chance, 0.01):.0%}"
 
     @staticmethod
     def _schedule(view: RunView, since: int) -> Rate:
