@@ -51,6 +51,12 @@ HEAVY = 10.0
 HELD_OUT = ("validation_loss", "eval_loss", "val_loss")
 RISEN = 1.1
 """Factor of a held-out loss over its lowest, from which it has risen; noise of an evaluation is a few per cent."""
+SCORES = 0.4
+"""Share of a step spent on rewards from which they decide the pace."""
+STEADY = 0.1
+"""Relative spread of length, KL and entropy within which the policy counts as unchanged."""
+DROPPED = 0.5
+"""Factor of the reward from one row to the next that noise of prompts hardly makes."""
 OF_GAMES = {"fps", "ep_rew_mean", "episode_len_mean", "total_timesteps", "training_iteration", "clip_range"}
 """Columns of logs whose policy plays in an environment instead of writing text."""
 
@@ -82,7 +88,7 @@ def _last(view: RunView, name: str) -> float | None:
     return float(values[-1]) if len(values) and math.isfinite(values[-1]) else None
 
 
-def _named(view: RunView, end: str) -> float | None:
+def _named(view: RunView, end: str | tuple[str, ...]) -> float | None:
     """The newest value of a column of the trainer's own."""
     return next((_last(view, name) for name in view.names() if name.endswith(end)), None)
 
@@ -145,6 +151,65 @@ def generation_rules(view: RunView) -> Answer:
         "the longest answer of a batch sets its time, and other GPUs wait: a lower length limit, an engine on every GPU"
         " (vllm_mode='colocate', tensor parallel 1, more engines), more memory for its cache (gpu_memory_utilization,"
         " max_num_seqs), CUDA graphs (enforce_eager=False), or asynchronous rollouts",
+    )
+
+
+def rewards_slow(view: RunView) -> Answer:
+    """Rewards take much of a step."""
+    step, rewards = _last(view, "time/step_s"), _named(view, "timing_s/reward")
+    if step is None or rewards is None or rewards < SCORES * step:
+        return None
+    return (
+        f"rewards take {rewards:,.0f} s of a step of {step:,.0f} s ({rewards / step:.0%})",
+        "compute them in parallel or while answers are still generated (asynchronous rewards, a pool of processes, more"
+        " workers), and bound each one's time: one answer that hangs a verifier or a service holds up the whole step",
+    )
+
+
+def loss_gone(view: RunView) -> Answer:
+    """Loss and gradient have fallen to exactly 0 in training without rewards."""
+    names = [name for name in view.names() if name.rpartition("/")[2] == "loss"]
+    loss = view.series(names[0]).finite().values if names else np.array([])
+    if "reward/mean" in view or len(loss) < 2 or loss[-1] != 0 or loss.max() <= 0 or _last(view, "optim/grad_norm"):
+        return None
+    return (
+        f"the loss went from {loss.max():.3g} to exactly 0, with no gradient",
+        "the model has diverged (NaN is printed as 0: float16, too high a learning rate; return to a checkpoint)"
+        " or no token counts any more: labels all masked, texts cut before the answer",
+    )
+
+
+def reward_constant(view: RunView) -> Answer:
+    """Every row has the same mean reward."""
+    reward = view.series("reward/mean").finite().values
+    if len(reward) < 3 or np.ptp(reward) or not reward[0]:
+        return None
+    why = (
+        "episodes end at their time limit without ever reaching the goal: shape the reward, explore more (ent_coef, a"
+        " higher learning rate), or start nearer to the goal"
+        if _plays(view) or reward[0] < 0
+        else "the reward function gives the same to every answer: call it on a right and a wrong one"
+    )
+    return f"the mean reward is exactly {reward[0]:.3g} in every row", why
+
+
+def reward_drops_alone(view: RunView) -> Answer:
+    """The reward falls from one row to the next while the policy stays as it was."""
+    reward = view.series("reward/mean").finite().values
+    names = ("rollout/length_mean", "policy/kl_ref", "policy/entropy")
+    others = [view.series(name).finite().values for name in names]
+    others = [values for values in others if len(values) == len(reward)]
+    if len(reward) < 3 or not others or reward.max() <= 0:
+        return None
+    place = int(np.argmin(np.diff(reward))) + 1
+    before, after = float(reward[:place].min()), float(reward[place:].max())
+    steady = all(np.ptp(values) <= STEADY * max(np.abs(values).max(), 1e-3) for values in others)
+    if after > DROPPED * before or not steady:
+        return None
+    return (
+        f"the reward fell from {before:.3g} to {after:.3g} in one row, while length, KL or entropy stayed as they were",
+        "then the policy did not change but what judges it: the verifier or its service fails, the data changed, or the"
+        " engine lost its weights (a restart); score some stored answers again",
     )
 
 
@@ -283,7 +348,7 @@ def drifted(view: RunView) -> Answer:
 
 def engine_apart(view: RunView) -> Answer:
     """Engine and trainer give different probabilities."""
-    kl, gap = _last(view, "policy/mismatch_kl"), _named(view, "logprob_abs_diff")
+    kl, gap = _last(view, "policy/mismatch_kl"), _named(view, ("logprob_abs_diff", "sampling_logp_difference/mean"))
     if not ((kl or 0) > APART or (gap or 0) > GAP):
         return None
     by = f"{kl:.3g} nats a token" if (kl or 0) > APART else f"{gap:.3g} in a token's log-probability"
@@ -347,6 +412,9 @@ def signal_rare(view: RunView) -> Answer:
 
 SIGNS: tuple[tuple[str, Callable[[RunView], Answer], str], ...] = (
     ("not-a-number", not_a_number, ""),
+    ("loss-gone", loss_gone, ""),
+    ("reward-drops-alone", reward_drops_alone, ""),
+    ("reward-constant", reward_constant, "dead-groups"),
     ("answers-cut", answers_cut, "capped-length"),
     ("lengths-equal", lengths_equal, "capped-length"),
     ("updates-far", updates_far, "lr-too-high"),
@@ -361,6 +429,7 @@ SIGNS: tuple[tuple[str, Callable[[RunView], Answer], str], ...] = (
     ("engine-apart", engine_apart, ""),
     ("signal-rare", signal_rare, "dead-groups"),
     ("generation-rules", generation_rules, ""),
+    ("rewards-slow", rewards_slow, ""),
     ("step-slow", step_slow, ""),
     ("pairs-separated", pairs_separated, ""),
     ("both-fall", both_fall, ""),

@@ -22,6 +22,14 @@ CASES = {
     "answers-cut": {"rollout__truncated_frac": [0.62], "rollout__length_max": [2048.0]},
     "lengths-equal": {"rollout__length_mean": [200.0, 200.0, 200.0]},
     "updates-far": {"policy__kl_old": [0.63], "policy__clip_frac": [0.71], "optim__lr": [0.01]},
+    "loss-gone": {"trl__loss": [1.2, 1.1, 0.0], "optim__grad_norm": [0.4, 0.3, 0.0]},
+    "reward-constant": {"reward__mean": [-200.0, -200.0, -200.0]},
+    "reward-drops-alone": {
+        "reward__mean": [0.7, 0.71, 0.05, 0.04],
+        "policy__entropy": [0.41] * 4,
+        "rollout__length_mean": [310.0, 312, 311, 309],
+    },
+    "rewards-slow": {"time__step_s": [390.0], "verl__timing_s__reward": [312.0]},
     "drifted": {"policy__kl_ref": [0.9]},
     "entropy-random": {"policy__entropy": [6.2]},
     "entropy-spent": {"policy__entropy": [0.0001]},
@@ -67,6 +75,11 @@ def test_what_a_finding_names_is_not_repeated():
 def test_engines_are_compared_by_log_probabilities_too():
     assert [sign.id for sign in signs(view(train_rollout_logprob_abs_diff=[0.072]))] == ["engine-apart"]
     assert signs(view(train_rollout_logprob_abs_diff=[0.012])) == []
+
+
+def test_a_reward_that_falls_with_the_policy_is_no_fault_of_its_judge():
+    fell = {"reward__mean": [0.7, 0.71, 0.05, 0.04], "policy__entropy": [0.41, 0.4, 0.2, 0.1]}
+    assert signs(view(**fell)) == []
 
 
 def test_games_have_rates_and_entropies_of_their_own():
