@@ -74,7 +74,7 @@ TROUBLES = (
         example="Exception: Current loss scale already at minimum - cannot decrease scale anymore. Exiting run.",
     ),
     Trouble(
-        id="deepspeed/cpu-adam",
+        id="deepspeed/cpu-adam", certainty="possible",
         shows=("'DeepSpeedCPUAdam' object has no attribute 'ds_opt_adam'", "ninja: build stopped: subcommand failed"),
         cause="an extension that is compiled at first use failed to build",
         fix="install ninja, a compiler and the CUDA toolkit of torch's version, and clear ~/.cache/torch_extensions; the first "

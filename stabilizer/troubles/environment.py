@@ -181,7 +181,7 @@ TROUBLES = (
         cause="torch.compile failed on this model or machine",
         fix="switch it off (TORCHDYNAMO_DISABLE=1, torch_compile=False; enforce_eager=True for vLLM), or upgrade torch and "
         "triton; a missing C compiler shows above",
-        source="pytorch/pytorch: torch.compile troubleshooting", certainty="likely",
+        source="pytorch/pytorch: torch.compile troubleshooting", certainty="possible",
         example="torch._dynamo.exc.BackendCompilerFailed: backend='inductor' raised:",
     ),
     Trouble(

@@ -20,7 +20,7 @@ TROUBLES = (
         "environment returns the four of the old gym",
         fix="write the environment for gymnasium: step returns terminated and truncated instead of done; for an old one use "
         "shimmy (gymnasium.make('GymV21Environment-v0', env=env))",
-        source="Farama-Foundation/Gymnasium: migration guide", certainty="likely", kind="config-error",
+        source="Farama-Foundation/Gymnasium: migration guide", certainty="possible", kind="config-error",
         example="ValueError: not enough values to unpack (expected 5, got 4)",
     ),
     Trouble(
@@ -29,7 +29,7 @@ TROUBLES = (
         cause="the code expects four values of env.step, and the environment is one of gymnasium (gym from 0.26), which "
         "returns five: observation, reward, terminated, truncated, info",
         fix="obs, reward, terminated, truncated, info = env.step(action); done = terminated or truncated",
-        source="Farama-Foundation/Gymnasium: migration guide", certainty="likely", kind="config-error",
+        source="Farama-Foundation/Gymnasium: migration guide", certainty="possible", kind="config-error",
         example="ValueError: too many values to unpack (expected 4)",
     ),
     Trouble(

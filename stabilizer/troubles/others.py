@@ -240,7 +240,7 @@ TROUBLES = (
         cause="a request to a reward model, a judge or a tool got no answer in time",
         fix="bound the number of requests at a time, retry with a pause, and give a missing answer no reward (None) instead of "
         "0; check that the server has free capacity",
-        source="verl-project/verl#6673", certainty="likely", kind="infrastructure",
+        source="verl-project/verl#6673", certainty="possible", kind="infrastructure",
         example="requests.exceptions.ReadTimeout: HTTPConnectionPool(host='127.0.0.1', port=6000): Read timed out. (read "
         "timeout=60)",
     ),
@@ -318,7 +318,7 @@ TROUBLES = (
         "and this release still reads its weights",
         fix="leave grpo.skip_reference_policy_logprobs_calculation false (a penalty of 0 is enough), or upgrade to a release where it "
         "is mended; elsewhere: set beta (kl coefficient) above 0 from the start if the reference is wanted",
-        source="NVIDIA-NeMo/RL#1968", certainty="likely", kind="config-error",
+        source="NVIDIA-NeMo/RL#1968", certainty="possible", kind="config-error",
         example="AttributeError: 'MegatronPolicyWorker' object has no attribute 'reference_state_dict'",
     ),
     Trouble(

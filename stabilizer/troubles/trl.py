@@ -344,7 +344,7 @@ TROUBLES = (
         cause="Unsloth's patches and the installed TRL, transformers or vLLM are of different months: {name} has no {attribute}",
         fix="pip install -U --force-reinstall --no-deps unsloth unsloth_zoo, delete unsloth_compiled_cache, restart the notebook; "
         "if it is new, install the trl and transformers of unsloth's pyproject",
-        source="unslothai/unsloth: updating", certainty="likely", kind="config-error",
+        source="unslothai/unsloth: updating", certainty="possible", kind="config-error",
         example='  File "/content/unsloth_compiled_cache/UnslothGRPOTrainer.py", line 1024, in f\n'
         "AttributeError: 'Qwen2ForCausalLM' object has no attribute '_unwrapped_old_generate'",
     ),

@@ -255,7 +255,7 @@ TROUBLES = (
         frames=("reward", "naive", "dapo", "protocol", "process_validation_metrics"),
         cause="the reward function returns extra information for some answers and not for others, so the columns differ in length",
         fix="return the same keys for every answer ({{'score': ..., 'acc': ...}}), with a neutral value where one does not apply",
-        source="verl-project/verl: reward_manager", certainty="likely",
+        source="verl-project/verl: reward_manager", certainty="possible",
         example='  File "/x/verl/workers/reward_manager/dapo.py", line 120, in __call__\n'
         "AssertionError: all keys should have the same length",
     ),
