@@ -18,13 +18,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from bench.trust import data, load, server, supply, tested, training
+from bench.trust import data, endurance, load, server, supply, tested, training
+from bench.trust.goals import ELSEWHERE, OF
 from bench.trust.row import USED_UP, Attack, Effort, Row, attacked
 
 ATTACKS: tuple[Attack, ...] = (
     *data.ATTACKS,
     *training.ATTACKS,
     *load.ATTACKS,
+    *endurance.ATTACKS,
     *server.ATTACKS,
     *supply.ATTACKS,
     *tested.ATTACKS,
@@ -95,14 +97,18 @@ def markdown(result: dict[str, Any]) -> str:
     lines = [
         f"`python -m bench trust`, {result['date']} (tier: {result['tier']}). {statements(result)[0]}.",
         "",
-        "| area | promise | attack | measured | outcome |",
-        "|---|---|---|---|---|",
+        "| area | promise | goals | attack | measured | outcome |",
+        "|---|---|---|---|---|---|",
     ]
     for row in result["rows"]:
-        cells = (row[key] for key in ("group", "promise", "how", "measured"))
+        cells = (row["group"], row["promise"], OF.get(row["promise"], ""), row["how"], row["measured"])
         shown = f"**{row['outcome']}**" if row["outcome"] != "held" else "held"
         lines.append(f"| {' | '.join(cell.replace('|', '/') for cell in cells)} | {shown} |")
-    return "\n".join(lines)
+    lines += [
+        "",
+        "Goals that are measured elsewhere: " + "; ".join(f"{goal}, {where}" for goal, where in ELSEWHERE.items()),
+    ]
+    return "\n".join(lines) + "."
 
 
 def keep(result: dict[str, Any]) -> Sequence[Path]:

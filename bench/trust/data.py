@@ -18,6 +18,7 @@ from typing import Any
 
 from bench.trust.row import Attack, Effort, Measured
 from stabilizer.core.records import Event, Finding, Metrics, encode, encode_metrics
+from stabilizer.runs.append import AppendFile
 from stabilizer.runs.reader import RunReader, read_records
 from stabilizer.runs.writer import RunWriter
 from stabilizer.training.checkpoint import CheckpointDamaged, read, scan, write
@@ -276,6 +277,25 @@ def two_writers(effort: Effort) -> Measured:
     return Measured(refused == 20, f"{refused} of 20 second writers refused")
 
 
+def many_writers(effort: Effort) -> Measured:
+    """Four ranks append to their own files of one run at the same time."""
+    each, children = effort.times(1000, 10_000), []
+    for rank in range(4):
+        if (child := os.fork()) == 0:
+            file = AppendFile(effort.folder / "run" / "metrics" / f"r{rank}-a0.jsonl")
+            good = all([file.append(encode_metrics(Metrics(step=n, values=ROW, t=1.0, n=n))) for n in range(each)])
+            os._exit(0 if good else 1)
+        children.append(child)
+    failed = sum(os.waitpid(child, 0)[1] != 0 for child in children)
+    steps = [
+        [row.step for row in read_records(effort.folder / "run" / "metrics" / f"r{rank}-a0.jsonl", Metrics).records]
+        for rank in range(4)
+    ]
+    good = sum(found == list(range(each)) for found in steps)
+    words = f"4 processes, {each:,} records each: {sum(map(len, steps)):,} read, {good} of 4 files whole and in order"
+    return Measured(not failed and good == 4, words)
+
+
 ATTACKS = (
     Attack("data", "No acknowledged row is lost", "kill -9 at random moments while a run is written",
            killed_while_writing),
@@ -285,6 +305,7 @@ ATTACKS = (
     Attack("data", "A failing disk loses nothing that fits the queue",
            "EIO, ENOSPC, EINTR or a short write at every n-th operation", failing_io),
     Attack("data", "A full disk loses nothing", "ENOSPC for 1,000 steps, then space", full_disk),
+    Attack("data", "Several processes write beside each other", "four ranks append at the same time", many_writers),
     Attack("data", "The clock may go backwards", "2 minutes back before every step", clock_backwards),
     Attack("data", "A folder that goes away is reported", "moved, deleted, read-only while rows come", taken_away),
     Attack("data", "A run has one writer", "20 processes reopen a run that trains", two_writers),

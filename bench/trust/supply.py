@@ -2,15 +2,41 @@
 
 from __future__ import annotations
 
+import ast
+import json
+import os
 import re
+import shutil
 import subprocess
 import sys
 from importlib import metadata
-from importlib.util import find_spec
+from pathlib import Path
 
-from bench import sbom
+from bench import lowest, sbom
 from bench.trust.row import Attack, Effort, Measured
 
+LOWEST = "STABILIZER_LOWEST"
+"""The environment variable that names the Python of an environment with the lowest versions."""
+LOWEST_TESTS = (
+    "tests/runs/test_history.py", "tests/figures", "tests/analysis/test_diagnose.py", "tests/trainers/test_tables.py",
+    "tests/trainers/test_wandb.py", "tests/dashboards/test_sections.py", "tests/dashboards/test_setup_page.py",
+)  # fmt: skip
+PIP_AUDIT = "PIP_AUDIT"
+"""The environment variable that names the program pip-audit, where it is in no folder of the path."""
+ROOT = Path(__file__).parents[2]
+UNSAFE = {
+    "eval", "exec", "os.system", "yaml.load", "yaml.unsafe_load", "marshal.loads", "dill.load", "dill.loads",
+    "pickle.load", "pickle.loads", "cloudpickle.load", "cloudpickle.loads",
+}  # fmt: skip
+"""Calls that run what a file or a message says."""
+UNSAFE_KEYS = {"shell", "trust_remote_code", "allow_pickle"}
+"""Arguments that must never be True."""
+EXPLAINED = (
+    "stabilizer/training/rewards/worker.py: exec",  # the user's own reward function
+    "stabilizer/training/rewards/worker.py: pickle.loads",  # from the trainer, over its own pipe
+    "stabilizer/training/ranks.py: torch.load",  # from another rank of the same training
+    "dashboards/data/worker.py: pickle.loads",  # from the dashboard's own process, over its own pipe
+)
 FREE = re.compile(
     r"\b(MIT|BSD|Apache|Python|PSF|ISC|MPL|Mozilla|Zlib|Unlicense|Public Domain|HPND|Historical|CC0|0BSD|ZPL|Zope)",
     re.IGNORECASE,
@@ -52,12 +78,36 @@ def _licence_text(name: str) -> str:
 
 
 def known_holes(_: Effort) -> Measured:
-    if find_spec("pip_audit") is None:
-        return Measured(None, "pip-audit is not installed here")
-    command = [sys.executable, "-m", "pip_audit", "-r", str(sbom.LOCK), "--disable-pip", "--no-deps"]
+    program = os.environ.get(PIP_AUDIT) or shutil.which("pip-audit")
+    if program is None:
+        return Measured(None, f"pip-audit is not installed here ({PIP_AUDIT} names one)")
+    command = [program, "-r", str(sbom.LOCK), "--disable-pip", "--no-deps"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    unknown = done.stdout.count("could not be audited")
+    if not done.returncode and unknown:
+        return Measured(None, f"{unknown} packages are unknown to the index that pip-audit asks here")
     last = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:] or ["no answer"]
     return Measured(done.returncode == 0, last[0][:150])
+
+
+def unsafe_calls(_: Effort) -> Measured:
+    """Ruff's rules on security over the product, and the calls that run what a file or a message says."""
+    command = [sys.executable, "-m", "ruff", "check", "--select", "S", "--ignore", "S101", "stabilizer", "dashboards"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=300)
+    found = []
+    for file in [*(ROOT / "stabilizer").rglob("*.py"), *(ROOT / "dashboards").rglob("*.py")]:
+        calls = (node for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))) if isinstance(node, ast.Call))
+        found += [f"{file.relative_to(ROOT)}: {ast.unparse(call.func)}" for call in calls if _is_unsafe(call)]
+    others = [call for call in found if call not in EXPLAINED]
+    named = f": {others[0]}" if others else ""
+    words = f"ruff's rules S {'do not hold' if done.returncode else 'hold'}; {len(others)} unsafe calls{named}"
+    return Measured(not done.returncode and not others, f"{words}, beside {len(EXPLAINED)} explained ones")
+
+
+def _is_unsafe(call: ast.Call) -> bool:
+    name = ast.unparse(call.func) if isinstance(call.func, (ast.Name, ast.Attribute)) else ""
+    true = {key.arg for key in call.keywords if isinstance(key.value, ast.Constant) and key.value.value is True}
+    return name in UNSAFE or bool(true & UNSAFE_KEYS) or (name == "torch.load" and "weights_only" not in true)
 
 
 def bill_of_materials(_: Effort) -> Measured:
@@ -67,13 +117,32 @@ def bill_of_materials(_: Effort) -> Measured:
 
 
 def lowest_versions(_: Effort) -> Measured:
-    return Measured(False, "the lowest versions that pyproject.toml allows are not tested; the newest are")
+    """Tests of reading, judging, figures and pages in an environment that has the lowest versions."""
+    python = os.environ.get(LOWEST)
+    if python is None:
+        return Measured(None, f"{LOWEST} names no Python of an environment that `python -m bench.lowest` describes")
+    wanted = lowest.lowest()
+    code = "import json, sys, importlib.metadata as m; print(json.dumps({n: m.version(n) for n in sys.argv[1:]}))"
+    there = json.loads(subprocess.run([python, "-c", code, *wanted], check=True, capture_output=True, text=True).stdout)
+    newer = [name for name, version in wanted.items() if not f"{there[name]}.".startswith(f"{version}.")]
+    if newer:
+        return Measured(False, f"{', '.join(newer)} are newer there than the lowest versions")
+    command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--tb=line", *LOWEST_TESTS]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, timeout=1800)
+    last = next(
+        (line for line in reversed(done.stdout.splitlines()) if " passed" in line or " failed" in line), "no test ran"
+    )
+    return Measured(done.returncode == 0, f"{len(wanted)} packages: {last.strip(' =')}")
 
 
 ATTACKS = (
     Attack("supply chain", "Every locked package has a hash", "requirements.lock is read", hashes),
     Attack("supply chain", "Every dependency has a free licence", "metadata of what is installed", licences),
+    Attack("supply chain", "Nothing unsafe stands in the source", "ruff's security rules, and calls that run text",
+           unsafe_calls),
     Attack("supply chain", "No known hole in a locked package", "pip-audit", known_holes),
-    Attack("supply chain", "The lowest supported versions work", "-", lowest_versions),
+    Attack("supply chain", "The lowest supported versions work", "tests beside the lowest versions allowed",
+           lowest_versions),
     Attack("supply chain", "A release lists its parts (SBOM)", "the lock file as CycloneDX", bill_of_materials),
 )  # fmt: skip

@@ -33,7 +33,7 @@ class Need(NamedTuple):
 NEEDS = (
     Need("numpy", "numpy", "1.26"),
     Need("orjson", "orjson", "3.10"),
-    Need("pyyaml", "yaml", "6.0"),
+    Need("pyyaml", "yaml", "6.0.1"),
     Need("rich", "rich", "13.7"),
     Need("plotly", "plotly", "7.0"),
     Need("dash", "dash", "4.4.1"),

@@ -20,7 +20,7 @@ from __future__ import annotations
 import glob
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -74,8 +74,11 @@ class FollowedRun:
     """A run directory of `stabilizer train`."""
 
     def __init__(self, path: Path):
-        self._reader = RunReader(path)
-        self._seen: list[tuple[int, int]] = []
+        self._reader = RunReader(path, spills=True)
+        self._seen = self._starts = 0
+        """Rows shown so far, and how often the reader had begun by then."""
+        self._shown = hash(())
+        """A digest of these rows."""
         self._asked: set[str] = set()
         self._stalls = 0
 
@@ -92,10 +95,14 @@ class FollowedRun:
     def look(self) -> News:
         """What was written since the last look."""
         self._reader.refresh()
-        ticks = self._reader.ticks
-        replaced = ticks[: len(self._seen)] != self._seen
-        new = ticks if replaced else ticks[len(self._seen) :]
-        self._seen = list(ticks)
+        ticks, replaced = self._reader.ticks, False
+        if self._starts != self._reader.starts:  # the same rows again, or other ones
+            replaced = len(ticks) < self._seen or _digest(ticks[: self._seen]) != self._shown
+            self._starts = self._reader.starts
+        if replaced:
+            self._seen, self._shown = 0, hash(())
+        new = ticks[self._seen :]
+        self._seen, self._shown = len(ticks), _digest(new, self._shown)
         views = [self._reader.histories[attempt].view(step) for attempt, step in new]
         over = run_state(self._reader.status, time.time()) in OVER
         return News(views, replaced, over, self._questions(), stalled=self._stalled())
@@ -116,6 +123,13 @@ class FollowedRun:
         return fresh
 
 
+def _digest(ticks: Iterable[tuple[int, int]], before: int = hash(())) -> int:  # noqa: B008 (a constant)
+    """A digest of rows, continued from that of the rows before them."""
+    for tick in ticks:
+        before = hash((before, tick))
+    return before
+
+
 class FollowedLog:
     """A log of another trainer: a file, or the folder that holds it."""
 
@@ -128,7 +142,7 @@ class FollowedLog:
         """The run without rows, when training failed before its first one."""
         self._held: dict[int, History] = {}
         self._seen: list[tuple[int, int]] = []
-        self._part: list[tuple[int, int]] = []
+        self._part: Sequence[tuple[int, int]] = []
         """Rows of the log when it was last read; after a rotation fewer than were seen."""
         self._cut = False
         """Whether the log was rotated or truncated and this was not reported yet."""

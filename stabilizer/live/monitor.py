@@ -47,7 +47,7 @@ class Monitor:
         self.watching = True
         """Whether the watch saw the newest row. While it did not, remedies must not act on what it says."""
         self.machine = Machine(writer.path)
-        self.history = History(writer.about)
+        self.history = History(writer.about, spills=True)
         self.seconds = 0.0
         """Time that measuring, logging and detectors took after the newest step."""
         self._written: dict[tuple[int, str], int] = {}

@@ -115,7 +115,7 @@ class Session:
     @classmethod
     def resume(cls, path: Path, mode: Mode = "suggest", *, fork_steps: int = 0, ranks: Ranks = ALONE) -> Session:
         """Go on with a run that was stopped, preempted or killed, from its newest verified checkpoint."""
-        reader = RunReader(path)
+        reader = RunReader(path, spills=True)
         refuse_a_second_writer(reader)
         writer = RunWriter.reopen(path)
         try:

@@ -6,10 +6,14 @@ only the rows it lacks, and a view of an earlier step reads the same signal up t
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Hashable, Sequence
+from math import isfinite
 from typing import Any
 
 import numpy as np
+
+from stabilizer.runs.spilled import KEPT_ROWS, LEAST_ROWS, Spilled
 
 Advance = Callable[[np.ndarray, int, Any], Sequence[Any]]
 """(values so far, number of rows already known, newest known row or None) -> the missing rows: one number, or one tuple
@@ -41,10 +45,15 @@ class Column:
     The arrays of a series that was handed out never change: later rows lie behind its end, and everything else copies.
     """
 
-    __slots__ = ("_signals", "newest", "size", "steps", "values")
+    __slots__ = ("_signals", "_spilled", "newest", "size", "spills", "steps", "values", "whole")
 
-    def __init__(self, room: int = SMALLEST_ROOM):
+    def __init__(self, room: int = SMALLEST_ROOM, *, spills: bool = False):
         self.size = 0
+        self.whole = True
+        """Whether all values are finite."""
+        self.spills = spills
+        """Whether old rows of a long run may leave the memory of this process."""
+        self._spilled: Spilled | None = None
         self.newest = -(2**63)
         """The newest step; below every step while there is none."""
         self.steps = np.empty(room, np.int64)
@@ -66,6 +75,10 @@ class Column:
             self._make_room(2 * size)
         self.steps[size], self.values[size] = step, value
         self.size, self.newest = size + 1, step
+        if not isfinite(value):
+            self.whole = False
+        if self._spilled is not None and size % KEPT_ROWS == 0:
+            self._spilled.pass_by(size - KEPT_ROWS)
 
     def extend(self, steps: np.ndarray, values: np.ndarray) -> None:
         """Add values whose steps ascend and all lie behind the newest one."""
@@ -75,7 +88,10 @@ class Column:
         if size > len(self.steps):
             self._make_room(max(2 * len(self.steps), size))
         self.steps[self.size : size], self.values[self.size : size] = steps, values
+        if self._spilled is not None and self.size // KEPT_ROWS < size // KEPT_ROWS:
+            self._spilled.pass_by(size - KEPT_ROWS)
         self.size, self.newest = size, int(steps[-1])
+        self.whole = self.whole and bool(np.isfinite(values).all())
 
     def upto(self, step: int) -> int:
         """How many rows there are up to and with a step."""
@@ -93,19 +109,28 @@ class Column:
 
     def fork(self, count: int) -> Column:
         """A copy of the first `count` rows that grows on its own."""
-        other = Column(max(count, SMALLEST_ROOM))
+        other = Column(max(count, SMALLEST_ROOM), spills=self.spills)
         if count:
             other.extend(self.steps[:count], self.values[:count])
         other._signals = {key: signal.fork(count) for key, signal in self._signals.items()}
         return other
 
     def _make_room(self, room: int) -> None:
-        steps, values = np.empty(room, np.int64), np.empty(room)
+        self._spilled = None
+        if self.spills and room >= LEAST_ROWS:
+            with contextlib.suppress(OSError):
+                self._spilled = Spilled(room)
+        if self._spilled is not None:
+            steps, values = self._spilled.steps, self._spilled.values
+        else:
+            steps, values = np.empty(room, np.int64), np.empty(room)
         steps[: self.size], values[: self.size] = self.steps[: self.size], self.values[: self.size]
         self.steps, self.values = steps, values
 
     def _insert(self, step: int, value: float) -> None:
         """Put in, or replace, a row that is not the newest. Signals lose their rows from there on."""
+        self._spilled = None  # the arrays are replaced by copies
+        self.whole = self.whole and isfinite(value)
         steps, values = self.steps[: self.size], self.values[: self.size]
         index = int(steps.searchsorted(step))
         if steps[index] == step:

@@ -55,6 +55,15 @@ class Series(NamedTuple):
         return self.part(int(self.steps.searchsorted(first)), int(self.steps.searchsorted(last, side="right")))
 
 
+class _FiniteSeries(Series):
+    """A series that is known to hold no NaN and no Inf, so that nobody has to look through it."""
+
+    __slots__ = ()
+
+    def finite(self) -> Series:
+        return self
+
+
 @dataclass
 class History:
     """One lineage of a run, growing at its end. `about` holds what `run.json` says (config, trainer, clock)."""
@@ -65,8 +74,13 @@ class History:
     events: list[Event] = field(default_factory=list)
     forks: list[int] = field(default_factory=list)
     """First steps of the attempts this lineage continued with, oldest first."""
+    spills: bool = False
+    """Whether old rows may leave the memory of this process: for runs that are watched live, and may be long."""
     _columns: dict[str, Column] = field(default_factory=dict)
     _times: Column = field(default_factory=Column)
+
+    def __post_init__(self) -> None:
+        self._times.spills = self.spills
 
     def without(self, prefix: str) -> History:
         """The same run without the metrics whose names begin with `prefix`."""
@@ -107,7 +121,7 @@ class History:
     def _column(self, name: str) -> Column:
         column = self._columns.get(name)
         if column is None:
-            column = self._columns[name] = Column()
+            column = self._columns[name] = Column(spills=self.spills)
         return column
 
     def fork(self, from_step: int, attempt: int) -> History:
@@ -117,7 +131,7 @@ class History:
         events = [event for event in self.events if event.step < from_step]
         last = max((column.newest for column in columns.values()), default=-1)
         times = self._times.fork(self._times.upto(from_step - 1))
-        return History(self.about, last, attempt, events, [*self.forks, from_step], columns, times)
+        return History(self.about, last, attempt, events, [*self.forks, from_step], self.spills, columns, times)
 
     def names(self) -> list[str]:
         """Metrics this history has, in order of appearance."""
@@ -240,7 +254,8 @@ class RunView:
 
     def _series(self, column: Column) -> Series:
         count = column.upto(self.step)
-        return Series(column.steps[:count], column.values[:count])
+        kind = _FiniteSeries if column.whole else Series
+        return kind(column.steps[:count], column.values[:count])
 
 
 def _baseline_start(view: RunView, _declared: int) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -52,7 +52,7 @@ class LoadedRun:
     name: str
     source: Source
     histories: dict[int, History]
-    ticks: list[tuple[int, int]]
+    ticks: Sequence[tuple[int, int]]
     recorded: list[Finding] = field(default_factory=list)
     actions: list[Action] = field(default_factory=list)
     texts: Texts = field(default_factory=Texts)
@@ -114,5 +114,5 @@ def load_own(path: Path) -> LoadedRun:
     files = tuple(str(file) for file in sorted((path / "metrics").glob("*.jsonl")))
     origin = imported(reader.about) or Source("", "", (), 0)
     skipped = reader.skipped + origin.skipped_lines
-    source = Source("stabilizer", trainer, files, len(set(reader.ticks)), skipped, (*origin.notes, *reader.notes))
+    source = Source("stabilizer", trainer, files, reader.ticks.distinct, skipped, (*origin.notes, *reader.notes))
     return LoadedRun(path.name, source, reader.histories, reader.ticks, reader.findings, reader.actions)

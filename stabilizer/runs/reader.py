@@ -19,6 +19,7 @@ from stabilizer.core import json_text
 from stabilizer.core.records import Action, Event, Finding, Metrics, RecordError, Sample, decode, decode_metrics
 from stabilizer.runs.blocks import Block, Blocks
 from stabilizer.runs.history import History
+from stabilizer.runs.ticks import Ticks
 
 MAX_LINE = 8 * 1024 * 1024
 MAX_SMALL = 16 * 1024 * 1024
@@ -170,18 +171,23 @@ class RunReader:
     follows it and shows a watcher exactly what the live one saw.
     """
 
-    def __init__(self, path: Path):
+    def __init__(self, path: Path, *, spills: bool = False):
+        """`spills` is for a reader that follows a run for long: see `History`."""
         if not (path / "run.json").is_file():
             raise RunError(f"{path}: no run.json, so this is not a run directory; give the folder that holds run.json")
         self.path = path
+        self._spills = spills
+        self.starts = 0
+        """How often the files were read from their beginning."""
         self._start()
         self.refresh()
 
     def _start(self) -> None:
+        self.starts += 1
         self.about: dict[str, Any] = {}
         self.status: dict[str, Any] = {}
         self.histories: dict[int, History] = {}
-        self.ticks: list[tuple[int, int]] = []
+        self.ticks = Ticks()
         self.findings: list[Finding] = []
         self.actions: list[Action] = []
         self.events: list[Event] = []
@@ -296,7 +302,7 @@ class RunReader:
             if parent in self.histories:
                 history = self.histories[parent].fork(entry.get("from_step") or 0, attempt)
             else:
-                history = History(self.about, attempt=attempt)
+                history = History(self.about, attempt=attempt, spills=self._spills)
             history.events += self._placed.get(attempt, {}).values()  # these may have been read before its metrics
             self.histories[attempt] = history
         history = self.histories[attempt]
@@ -305,7 +311,7 @@ class RunReader:
             history.extend(block)
             for step in block.steps:
                 if not self.ticks or self.ticks[-1] != (attempt, step):
-                    self.ticks.append((attempt, step))
+                    self.ticks.append(attempt, step)
 
     def _place(self, event: Event) -> None:
         placed = self._placed.setdefault(event.attempt, {})

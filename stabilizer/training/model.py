@@ -31,6 +31,12 @@ BUILTIN = "builtin"
 WARM_STARTS = Path(__file__).parent / "warmstart"
 """One folder of starting weights per task, made by `warm_start.py`."""
 
+TO_SAFETENSORS = (
+    "convert them once, where you trust them: `AutoModelForCausalLM.from_pretrained(FOLDER).save_pretrained(NEW)`, then"
+    " use the new folder"
+)
+"""What to do with a model whose weights are pickled."""
+
 SPECIAL = ("<pad>", "<bos>", "<eos>", "<unk>")
 CHARACTERS = string.digits + "+=>:" + string.ascii_lowercase
 
@@ -91,6 +97,11 @@ def build_model(tokenizer: PreTrainedTokenizerBase) -> Qwen2ForCausalLM:
     )
 
 
+def _only_pickles(folder: Path) -> bool:
+    """Whether the only weights of a model folder are pickled."""
+    return any(folder.glob("pytorch_model*.bin")) and not any(folder.glob("*.safetensors"))
+
+
 def load_policy(
     model: str, task: str, device: torch.device, dtype: torch.dtype = torch.float32, *, attention: str = "auto"
 ) -> Policy:
@@ -109,12 +120,17 @@ def load_policy(
         raise ValueError(f"model = {model!r}: no warm start for task {start or task!r}; there are {there}")
     if kind != BUILTIN and _is_path(model) and not Path(model).is_dir():
         raise ValueError(f"model = {model!r}: no such folder (a name on the hub looks like OWNER/NAME)")
+    if kind != BUILTIN and _only_pickles(Path(source)):
+        raise ValueError(f"model = {model!r}: its weights are pickled, and a pickle can run any code: {TO_SAFETENSORS}")
     try:
         chosen = {} if attention == "auto" else {"attn_implementation": attention}
-        network: Any = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, trust_remote_code=False, **chosen)
+        network: Any = AutoModelForCausalLM.from_pretrained(
+            source, dtype=dtype, trust_remote_code=False, use_safetensors=True, **chosen
+        )
         tokenizer = AutoTokenizer.from_pretrained(source, padding_side="left", trust_remote_code=False)
     except Exception as error:  # many kinds: no such folder, another architecture, truncated weights, other shapes
-        raise ValueError(f"model = {model!r}: cannot be loaded as a causal language model: {error}") from error
+        more = f"; if its weights are pickled: {TO_SAFETENSORS}" if "safetensors" in str(error) else ""
+        raise ValueError(f"model = {model!r}: cannot be loaded as a causal language model: {error}{more}") from error
     if tokenizer.eos_token_id is None:
         raise ValueError(f"model = {model!r}: its tokenizer has no end token, so no completion could ever end")
     if tokenizer.pad_token_id is None:

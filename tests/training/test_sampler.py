@@ -198,3 +198,12 @@ def test_a_damaged_model_folder_is_refused_in_words(policy, tmp_path, damage):
             config.unlink()
     with pytest.raises(ValueError, match="cannot be loaded as a causal language model"):
         load_policy(str(tmp_path), "length", CPU)
+
+
+def test_pickled_weights_are_refused_with_the_way_to_convert_them(policy, tmp_path):
+    policy.model.save_pretrained(tmp_path)
+    policy.tokenizer.save_pretrained(tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    torch.save(policy.model.state_dict(), tmp_path / "pytorch_model.bin")
+    with pytest.raises(ValueError, match=r"pickled.*save_pretrained"):
+        load_policy(str(tmp_path), "length", CPU)
