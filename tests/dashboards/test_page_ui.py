@@ -20,6 +20,8 @@ pytestmark = pytest.mark.ui
 
 SECONDS = 60.0
 """How long something may take on a machine that is busy with other things; what must be quick is counted in polls."""
+POLL_MS = 100
+"""Between two looks at a page: asking more often takes the time that the page needs to draw."""
 POLLS = """() => {
   const ask = window.fetch;
   window.polls = 0;
@@ -78,7 +80,7 @@ class Watched:
         deadline = time.monotonic() + seconds
         while not condition():
             assert time.monotonic() < deadline, "not seen in time"
-            self.page.wait_for_timeout(20)
+            self.page.wait_for_timeout(POLL_MS)
 
 
 @pytest.fixture

@@ -58,6 +58,7 @@ def test_the_demo_ends_well_with_its_dashboard_and_says_how_to_open_it_again(tmp
     assert "demo --variant unstable" in shown.stdout and "repair it" not in shown.stdout
 
 
+@pytest.mark.slow
 def test_the_unstable_demo_ends_well_and_says_what_broke_and_how_it_is_mended(tmp_path: Path) -> None:
     words = ("demo", "--variant", "unstable", "--steps", "60", "--runs", str(tmp_path), "--no-dashboard")
     shown = run(*words, env=os.environ | {"COLUMNS": "300"})

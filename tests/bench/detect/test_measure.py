@@ -19,6 +19,7 @@ EASY = ("not-finite", "gradient-explosion", "reward-collapse", "verifier-down", 
 """Faults for which there have been detectors from the beginning."""
 
 
+@pytest.mark.slow
 def test_on_a_sample_ours_beats_the_null_rows() -> None:
     """Bounds are wide on purpose: this is no measurement but an alarm for a benchmark or a detector gone wrong."""
     healthy = [Case(kind, REPORT_SEEDS + 10) for kind in kinds("report")[0][::4]]

@@ -49,6 +49,7 @@ def test_a_logbook_keeps_its_trainers_metrics_rounded_as_they_are_printed() -> N
     assert console.printed(0.123456789) == 0.123 and BY_NAME["trl-console"].printed(0.123456789) == 0.1235
 
 
+@pytest.mark.slow
 def test_thin_logs_count_towards_a_row_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     few = [Case("not-finite", 0, "severe"), Case("healthy/base", 0)]
     monkeypatch.setattr(measure, "cases", lambda *_: list(few))
@@ -66,6 +67,7 @@ def test_the_command_measures_thin_logs_alone(capsys: pytest.CaptureFixture[str]
     assert "thin/never-rises" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_sample_is_named_more_often_than_not_and_partners_are_left_alone() -> None:
     """Bounds are wide on purpose: an alarm, no measurement."""
     cases = [Case(kind, REPORT_SEEDS + 10, "severe") for kind in AILMENTS]
