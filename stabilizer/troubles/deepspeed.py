@@ -151,7 +151,7 @@ TROUBLES = (
         cause="ZeRO-3 gathers weights of two types at once: some layers (an adapter, a norm, a value head) are float32 beside bf16 or fp16",
         fix="cast the whole model to one type before it is wrapped (torch_dtype, adapters with autocast_adapter_dtype=False), and bf16: true in the DeepSpeed "
         "configuration",
-        source="deepspeedai/DeepSpeed#4295", certainty="likely", kind="config-error",
+        source="deepspeedai/DeepSpeed", certainty="likely", kind="config-error",
         example="RuntimeError: output tensor must have the same type as input tensor",
     ),
     Trouble(
@@ -160,7 +160,7 @@ TROUBLES = (
         frames=("deepspeed", "config"),
         cause="transformers fills stage3_prefetch_bucket_size with 0.9 x hidden size squared, which is no whole number, and newer DeepSpeed refuses that",
         fix="pip install -U transformers accelerate (fixed there), or write a whole number for stage3_prefetch_bucket_size, or deepspeed<0.16",
-        source="huggingface/transformers#35254", certainty="likely", kind="config-error",
+        source="huggingface/transformers", certainty="likely", kind="config-error",
         example='  File "/x/site-packages/deepspeed/runtime/config.py", line 97, in get_zero_config\n'
         "  Input should be a valid integer, got a number with a fractional part [type=int_from_float, input_value=11560550.4, input_type=float]",
     ),

@@ -453,7 +453,7 @@ TROUBLES = (
         shows=("'list' object has no attribute 'keys'", "'dict' object has no attribute 'model_type'"), frames=("tokenization_", "configuration_", "tokenizer"),
         cause="the tokenizer or configuration was saved by a newer transformers, in a form the installed one cannot read",
         fix="pip install -U transformers (in the range the trainer and engine allow), or take tokenizer_config.json from the original model",
-        source="huggingface/transformers#45200", certainty="likely", kind="config-error",
+        source="huggingface/transformers", certainty="likely", kind="config-error",
         example='  File "/x/site-packages/transformers/tokenization_utils_base.py", line 1180, in _set_model_specific_special_tokens\n'
         "AttributeError: 'list' object has no attribute 'keys'",
     ),

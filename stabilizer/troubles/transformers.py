@@ -637,7 +637,7 @@ TROUBLES = (
         "transformers, or a model with its own code",
         fix="pip install -U transformers (4.48.3 or later has logits_to_keep); for own code add logits_to_keep=0 to forward and slice the hidden "
         "states, or load without trust_remote_code",
-        source="huggingface/trl#2690", certainty="likely", kind="config-error",
+        source="huggingface/trl", certainty="likely", kind="config-error",
         example="TypeError: Phi3ForCausalLM.forward() got an unexpected keyword argument 'num_logits_to_keep'",
     ),
     Trouble(
@@ -656,7 +656,7 @@ TROUBLES = (
         cause="transformers 4.50 to 4.52 ask torch for its parallel styles, and the installed torch (below 2.5, or a build without distributed) "
         "has none",
         fix="pip install -U torch (2.5 or later), or a transformers release from 4.53 on or below 4.50",
-        source="huggingface/transformers#37463", certainty="likely", kind="config-error",
+        source="huggingface/transformers", certainty="likely", kind="config-error",
         example='  File "/x/site-packages/transformers/modeling_utils.py", line 1970, in post_init\n'
         "TypeError: argument of type 'NoneType' is not iterable",
     ),
@@ -811,7 +811,7 @@ TROUBLES = (
         shows=("No module named 'triton.ops'",),
         cause="this bitsandbytes is too old for the installed triton (triton.ops is gone from 3.0 on)",
         fix="pip install -U bitsandbytes (0.45 or later)",
-        source="bitsandbytes-foundation/bitsandbytes#1413", certainty="certain", kind="config-error",
+        source="bitsandbytes-foundation/bitsandbytes", certainty="certain", kind="config-error",
         example="ModuleNotFoundError: No module named 'triton.ops'",
     ),
     Trouble(

@@ -423,7 +423,7 @@ TROUBLES = (
         cause="the installed transformers is newer than this vLLM knows",
         fix="install the transformers of vLLM's requirements (all_special_tokens_extended: pip install 'transformers<5'; "
         "aimv2: 'transformers<4.54'), or upgrade vLLM",
-        source="vllm-project/vllm#17720", certainty="certain", kind="config-error",
+        source="vllm-project/vllm", certainty="certain", kind="config-error",
         example="AttributeError: Qwen2Tokenizer has no attribute all_special_tokens_extended. Did you mean: 'num_special_tokens_to_add'?",
     ),
     Trouble(
@@ -558,7 +558,7 @@ TROUBLES = (
         shows=("io.UnsupportedOperation: fileno", "UnsupportedOperation: fileno"),
         cause="in a notebook the output has no file number, and vLLM's process for the engine wants one",
         fix="run it as a script, or set os.environ['VLLM_ENABLE_V1_MULTIPROCESSING'] = '0' before vllm is imported",
-        source="vllm-project/vllm#17756", certainty="likely",
+        source="vllm-project/vllm", certainty="likely",
         example="io.UnsupportedOperation: fileno",
     ),
     Trouble(
