@@ -188,7 +188,7 @@ def failing_io(effort: Effort) -> Measured:
         _life(effort.folder / "counted").close()
     operations, tried, raised, lost = counted.count, 0, 0, 0
     begun = 6  # operations that create the run: if one is refused, the run stops with an error
-    step = max(1, (operations - begun) // effort.times(12, operations))
+    step = max(1, (operations - begun) // effort.times(6, operations))
     for how in ways:
         for number in range(begun, operations, step):
             path, tried = effort.folder / f"{how}-{number}", tried + 1

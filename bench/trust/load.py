@@ -158,7 +158,7 @@ def reading(effort: Effort) -> Measured:
 def slow_inputs(effort: Effort) -> Measured:
     from tests.trainers.test_linear import INPUTS
 
-    names = sorted(INPUTS)[: effort.times(4, len(INPUTS))]
+    names = sorted(INPUTS)[: effort.times(2, len(INPUTS))]
     for name in names:
         (effort.folder / name).write_text(INPUTS[name])
     spent, peak = _read_apart([effort.folder / name for name in names])
@@ -212,7 +212,7 @@ def bombs(effort: Effort) -> Measured:
         "digits.jsonl": '{"step": ' + "9" * 3_000_000 + "}\n",
         "deep.toml": "a = " + "[" * 50_000 + "\n",
     }
-    names = list(texts)[: effort.times(5, len(texts))]
+    names = list(texts)[: effort.times(3, len(texts))]
     for name in names:
         (effort.folder / name).write_text(texts[name])
     spent, peak = _read_apart([effort.folder / name for name in names])
