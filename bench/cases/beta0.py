@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.cases import in_trl, shared
+from bench.cases import in_trl, logged, shared
 from bench.cases.shared import Change, Sign, Tell, Twin
 from stabilizer.core.knobs import GROUPED
 
@@ -78,7 +78,9 @@ def measure(seeds: Sequence[int], tell: Tell, *, record: bool = True) -> None:
     """All of it: the recorded run, the twins, and what was tried from a snapshot."""
     if record:
         shared.record(NAME, TASK, OVERRIDES, steps=STEPS, seed=seeds[0], mode="suggest")
-    shared.write(NAME, [tried(seeds, tell)], {}, twins(seeds, tell), inside_trl(seeds, tell))
+    shared.write(NAME, [tried(seeds, tell)], {}, twins(seeds, tell))
+    keep_trl(seeds, tell)
+    logged.keep(NAME)
 
 
 def sign(
@@ -115,6 +117,14 @@ def twins(seeds: Sequence[int], tell: Tell) -> dict[str, Any]:
     note = "Norms are those before clipping, as every trainer logs them; numbers are means over seeds."
     arms = [(twin, seeds[: twin.seeds], signs[twin.name]) for twin in TWINS]
     return shared.shown(arms, WHAT, f"{STEPS} steps, with one thing changed", note)
+
+
+def keep_trl(seeds: Sequence[int], tell: Tell) -> None:
+    """The runs in TRL, and what `attach` told of them while they trained."""
+    elsewhere = inside_trl(seeds, tell)
+    told = [in_trl.told(in_trl.folder_of(NAME, TRL_TWINS[0].name, seed), "optim/grad-explosion") for seed in seeds]
+    words = "Reported by `attach` while TRL trained (optim/grad-explosion)"
+    shared.write(NAME, measured={words: in_trl.in_words(told)}, elsewhere=elsewhere)
 
 
 def inside_trl(seeds: Sequence[int], tell: Tell) -> dict[str, Any]:

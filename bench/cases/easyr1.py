@@ -12,10 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from bench.cases import live, shared
+from bench.cases import live, logged, shared
 from bench.cases.shared import Change, Sign, Tell, Twin
 from stabilizer.core.records import Finding
-from stabilizer.core.stats import trend
 from stabilizer.training.config import load_config
 from stabilizer.training.loop import Trainer
 
@@ -42,13 +41,12 @@ TWINS = (
     Twin("small batch", ()),
     Twin("four times the prompts", ("rollout.prompts=16",)),
     Twin("one update a step", ("policy.minibatches=1",)),
-    Twin("half the rate", ("optim.lr=2.5e-4",)),
-    Twin("twice the rate", ("optim.lr=1e-3",)),
 )
-FLAT_FROM, QUARTER, BEST = 30, 0.25, 1.0
-"""The step from which the user's curve was flat; the share of the way to the best reward that still counts as flat."""
+BEGIN, END, QUARTER, BEST = 10, 50, 0.25, 1.0
+"""First and last rows that are compared, and the share of the way to the best reward that still counts as flat."""
 WHAT = (
-    f"from step {FLAT_FROM} to {FORK} the reward covers less than a quarter of the way left to its best value, {BEST:g}"
+    f"in the last {END} of {FORK} steps the reward has covered less than a quarter of the way from its level in the"
+    f" first {BEGIN} to its best value, {BEST:g}"
 )
 PLAN = live.Plan(
     NAME,
@@ -65,7 +63,7 @@ WAYS = (
     live.Way("auto-safe", "auto-safe"),
     live.Way("auto-full", "auto-full"),
     live.Way("a person approves", "approve", approves=True),
-    live.Way("a person, when told", turns="prompts=16", change="prompts 4 → 16"),
+    live.Way("a person, when seen", turns="prompts=16", change="prompts 4 → 16"),
     live.Way("the article", turns=ARTICLE, change="prompts 4 → 16, lr_scale 1 → 4"),
 )
 
@@ -92,15 +90,14 @@ def measure(seeds: Sequence[int], tell: Tell, *, record: bool = True) -> None:
     what = f"batch-too-small told as first cause of a noise floor or plateau, by step {FORK}"
     shared.write(NAME, [trial], {what: named}, twins(seeds, tell))
     live.keep(PLAN, WAYS, seeds, tell)
+    logged.keep(NAME)
 
 
 def sign(reward: np.ndarray) -> Sign:
-    """Whether the reward stays flat from the step on at which the user's did."""
-    slope = trend(reward[FLAT_FROM:])
-    begin = float(reward[FLAT_FROM : FLAT_FROM + 20].mean())
-    covered = slope.change / (BEST - begin)
-    numbers = {"reward then": begin, "change": slope.change, "of the way": covered}
-    return Sign(bool(covered < QUARTER), numbers)
+    """Whether the reward has hardly risen above the level at which it began."""
+    begin, end = float(reward[:BEGIN].mean()), float(reward[-END:].mean())
+    covered = (end - begin) / (BEST - begin)
+    return Sign(bool(covered < QUARTER), {"reward at first": begin, "reward at last": end, "of the way": covered})
 
 
 def twins(seeds: Sequence[int], tell: Tell) -> dict[str, Any]:
@@ -112,7 +109,7 @@ def twins(seeds: Sequence[int], tell: Tell) -> dict[str, Any]:
             metrics = shared.grown(NAME, "sorting", settings, steps=FORK, seed=seed, metrics=("reward/mean",))
             signs[twin.name].append(sign(metrics["reward/mean"]))
             tell(f"seed {seed}, {twin.name}: {signs[twin.name][-1]}")
-    note = "Change by least squares; numbers are means over seeds."
+    note = "Numbers are means over seeds."
     arms = [(twin, seeds, signs[twin.name]) for twin in TWINS]
     return shared.shown(arms, WHAT, f"The first {FORK} steps, with one thing changed", note)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.cases import live, shared
+from bench.cases import live, logged, shared
 from bench.cases.shared import Change, Sign, Tell, Twin
 from stabilizer.core.stats import trend
 
@@ -46,8 +46,8 @@ WAYS = (
     live.Way("auto-safe", "auto-safe"),
     live.Way("auto-full", "auto-full"),
     live.Way("a person approves", "approve", approves=True),
-    live.Way("a person, when told", turns="prompts=24", change="prompts 12 → 24"),
-    live.Way("the rate, when told", turns="lr_scale=2", change="lr_scale 1 → 2"),
+    live.Way("a person, when seen", turns="prompts=24", change="prompts 12 → 24"),
+    live.Way("the rate, when seen", turns="lr_scale=2", change="lr_scale 1 → 2"),
 )
 TRIED = 3
 """Seeds of which a snapshot is taken."""
@@ -68,6 +68,7 @@ def measure(seeds: Sequence[int], tell: Tell, *, record: bool = True) -> None:
         )  # fmt: skip
     shared.write(NAME, [tried(seeds[:TRIED], tell)], {}, twins(seeds, tell))
     live.keep(PLAN, WAYS, seeds, tell)
+    logged.keep(NAME)
 
 
 def sign(reward: np.ndarray) -> Sign:

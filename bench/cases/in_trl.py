@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,8 @@ import numpy as np
 
 from bench.cases.shared import BUILD, Tell
 from bench.train.sides import TRL_CACHE, environment, trl_python
+from stabilizer.core.records import Finding
+from stabilizer.runs.reader import RunReader
 from stabilizer.training.config import load_config
 from stabilizer.training.loop import Trainer
 
@@ -39,11 +41,16 @@ def model(case: str, task: str) -> Path:
     return folder
 
 
+def folder_of(case: str, name: str, seed: int) -> Path:
+    """Where a job's results are."""
+    return BUILD / case / "trl" / f"{name.replace(' ', '-')}-{seed}"
+
+
 def logged(
     case: str, task: str, name: str, settings: Mapping[str, Any], *, seed: int, spread_only: bool, tell: Tell
 ) -> tuple[Path, dict[str, np.ndarray]]:
     """A job's folder, and what TRL logged, key by key, NaN where a row lacks one."""
-    folder = BUILD / case / "trl" / f"{name.replace(' ', '-')}-{seed}"
+    folder = folder_of(case, name, seed)
     if not (folder / "done.json").exists():
         folder.mkdir(parents=True, exist_ok=True)
         job = {
@@ -69,16 +76,15 @@ def _run(folder: Path, tell: Tell) -> None:
         raise ValueError(f"{folder}: the job failed; see printed.log there")
 
 
-def finding_of(folder: Path, wanted: str) -> str:
-    """What `attach` recorded of a finding while TRL trained: severity and step, or that it did not tell it."""
-    from stabilizer.analysis.analyse import analyse
-    from stabilizer.trainers.reading import load
+def told(folder: Path, wanted: str) -> Finding | None:
+    """How `attach` told a finding first while TRL trained."""
+    found = RunReader(next((folder / "runs").iterdir())).findings
+    return next((finding for finding in found if finding.id == wanted), None)
 
-    run = next((folder / "runs").iterdir())
-    shown = [finding for finding in analyse(load(run)).findings if finding.id == wanted]
-    if not shown:
-        return "not told"
-    first = shown[0]
-    return (
-        f"{first.severity} at step {first.detected_step}, first cause {first.causes[0].id if first.causes else 'none'}"
-    )
+
+def in_words(findings: Sequence[Finding | None]) -> str:
+    """In how many seeds, how loud, at which steps, and with which first causes."""
+    seen = [finding for finding in findings if finding is not None]
+    causes = [finding.causes[0].id if finding.causes else "none" for finding in seen]
+    each = [f"{f.severity} at step {f.detected_step:,} ({cause})" for f, cause in zip(seen, causes, strict=True)]
+    return f"{len(seen)} of {len(findings)} seeds: {', '.join(each)}" if seen else f"0 of {len(findings)} seeds"

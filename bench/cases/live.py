@@ -82,7 +82,7 @@ def keep(plan: Plan, ways: Sequence[Way], seeds: Sequence[int], tell: Tell) -> N
     trial |= {"title": "Live, from the first step", "note": note(plan, seeds)}
     names = " or ".join(plan.symptom)
     said = {
-        f"Told live as {words} ({names}), where nobody acts": in_words(told, severity)
+        f"Reported live as {words} ({names}), where nobody acts": in_words(told, severity)
         for severity, words in (("info", "information"), ("warn", "a warning"))
     }
     shared.write(plan.name, [trial], said)

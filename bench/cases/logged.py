@@ -7,11 +7,16 @@ the trainer logs are written; the console rounds to three decimals as it does.
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from bench.cases.shared import SAMPLES, write
+from stabilizer.analysis.analyse import analyse
+from stabilizer.core.records import Finding
 from stabilizer.runs.reader import RunReader
+from stabilizer.trainers.reading import load
 from stabilizer.trainers.trl import state
 from stabilizer.trainers.verl import names
 
@@ -91,3 +96,25 @@ WRITERS: Mapping[str, Callable[[Path, Path], Path]] = {
     "case-easyr1": _easyr1, "case-trl-beta0": _trl, "case-search-r1": _search_r1,
 }  # fmt: skip
 """Case -> how its trainer logs."""
+SYMPTOMS: Mapping[str, tuple[str, ...]] = {
+    "case-easyr1": ("reward/plateau",), "case-trl-beta0": ("optim/grad-explosion",),
+    "case-search-r1": ("reward/noise-floor",),
+}  # fmt: skip
+"""Case -> what must be found in its trainer's log."""
+
+
+def told(name: str) -> list[Finding]:
+    """What `diagnose` finds of the symptom in the recorded run of a case, written as its trainer logs."""
+    with tempfile.TemporaryDirectory() as folder:
+        log = WRITERS[name](SAMPLES / name, Path(folder))
+        return [finding for finding in analyse(load(log)).findings if finding.id in SYMPTOMS[name]]
+
+
+def keep(name: str) -> None:
+    """Put it where the page of the case looks for it."""
+    seen = "; ".join(
+        f"{finding.id}, {finding.severity} at step {finding.detected_step}, first cause"
+        f" {finding.causes[0].id if finding.causes else 'none'}"
+        for finding in told(name)
+    )
+    write(name, measured={"The recorded run written as this trainer's own log, diagnosed": seen or "not seen"})

@@ -8,7 +8,7 @@ import re
 import numpy as np
 import pytest
 
-from bench.cases import beta0, chosen, halved, open_r1, shared, start_trl, tldr
+from bench.cases import beta0, chosen, easyr1, halved, live, logged, open_r1, shared, start_trl, tldr
 from bench.cases.page import PAGES, files
 
 
@@ -111,3 +111,47 @@ def test_a_reward_that_is_never_above_zero_and_noisy_is_what_the_user_got() -> N
 def test_trls_own_run_of_the_length_reward_is_what_the_user_got() -> None:
     rows = json.loads((tldr.LOGGED / "trainer_state.json").read_text())["log_history"]
     assert tldr.sign(np.array([row["reward"] for row in rows])).present
+
+
+@pytest.mark.parametrize("name", logged.WRITERS)
+def test_a_case_is_seen_in_its_trainers_own_log(name: str) -> None:
+    assert [finding for finding in logged.told(name) if finding.causes], "not seen"
+
+
+def test_a_reward_that_stays_at_its_first_level_is_the_symptom() -> None:
+    noise = 0.05 * np.random.default_rng(0).standard_normal(200)
+    assert easyr1.sign(0.7 + noise).present
+    assert not easyr1.sign(np.linspace(0.65, 0.9, 200) + noise).present
+
+
+def test_trls_rows_are_judged_by_the_same_numbers() -> None:
+    rng, rows = np.random.default_rng(0), 1280
+    norm = 1 + 0.2 * rng.standard_normal(rows)
+    logged_rows = {
+        "grad_norm": norm * np.linspace(1, 3, rows), "clip_ratio/region_mean": np.full(rows, 0.02),
+        "reward": np.where(np.arange(rows) % 4 == 0, np.linspace(0.4, 0.9, rows), np.nan),
+    }  # fmt: skip
+    assert beta0.trl_sign(logged_rows).present
+    assert not beta0.trl_sign({**logged_rows, "grad_norm": norm}).present
+
+
+def test_a_run_in_which_nothing_is_journaled_stands_for_every_mode(monkeypatch) -> None:
+    plan = live.Plan("case", "sorting", (), steps=2, every=1, symptom=("reward/plateau",))
+    ways = [live.Way("nobody"), live.Way("full", "auto-full"), live.Way("person", turns="prompts=8", change="4 → 8")]
+    trained = []
+
+    def run(plan: live.Plan, way: live.Way, seed: int) -> dict:
+        trained.append((way.name, seed))
+        acts = [(2, "grow-batch")] if way.turns or (way.mode == "auto-full" and seed == 2) else []
+        return {
+            "steps": [1, 2], "completions": [8, 16], "values": [0.1, 0.2], "step_s": [0.1], "change": "", "acts": acts,
+            "journaled": acts, "told": {"info": 1}, "causes": {"info": "batch-too-small"},
+        }  # fmt: skip
+
+    monkeypatch.setattr(live, "_run", run)
+    trial, told = live.measured(plan, ways, [1, 2], lambda words: None)
+    assert trained == [("full", 1), ("person", 1), ("full", 2), ("nobody", 2), ("person", 2)]
+    changes = [arm["change"] for arm in trial["arms"]]
+    assert changes == ["", "1 of 2 seeds acted: grow-batch at step 2", "4 → 8"]
+    assert live.in_words(told, "info") == "2 of 2 seeds, at step 1, 1; first cause batch-too-small"
+    assert live.in_words(told, "warn") == "0 of 2 seeds"

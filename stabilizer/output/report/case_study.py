@@ -153,7 +153,7 @@ def _words(symptoms: Sequence[Symptom], trials: Sequence[Trial]) -> dict[str, st
         for arm in trial.arms:
             if ends := arm.ends():
                 words[f"level of {arm.name}{which}"] = f"{fmean(ends):.2f}"
-            words[f"gain of {arm.name}{which}"] = _said(against(trial.arms[0].ends(), arm.ends()))
+            words[f"gain of {arm.name}{which}"] = _said(gain(trial.arms[0], arm))
     return words
 
 
@@ -186,6 +186,14 @@ def against(first: Sequence[float], other: Sequence[float]) -> Difference | None
     return Difference(fmean(gaps), t * stdev(gaps) / math.sqrt(len(gaps)))
 
 
+def gain(first: Arm, other: Arm, within: float = math.inf) -> Difference | None:
+    """The other arm less the first over the seeds that both have, the other within so many completions."""
+    before = dict(zip(first.seeds, first.ends(), strict=False))
+    after = dict(zip(other.seeds, other.ends(within), strict=False))
+    both = [seed for seed in before if seed in after]
+    return against([before[seed] for seed in both], [after[seed] for seed in both])
+
+
 def rows(trial: Trial) -> list[tuple[str, ...]]:
     """The table of a trial: change, level with its range, difference at equal steps and at equal completions, cost."""
     first = trial.arms[0]
@@ -194,8 +202,9 @@ def rows(trial: Trial) -> list[tuple[str, ...]]:
     for arm in trial.arms:
         ends = arm.ends()
         level = f"{fmean(ends):.3g} ({min(ends):.3g} to {max(ends):.3g})" if ends else ""
-        steps = _said(against(first.ends(), ends)) if arm is not first else ""
-        samples = _said(against(first.ends(), arm.ends(spent))) if arm is not first else ""
+        level += f", {len(ends)} seeds" if len(ends) != len(first.seeds) else ""
+        steps = _said(gain(first, arm)) if arm is not first else ""
+        samples = _said(gain(first, arm, spent)) if arm is not first else ""
         cost = f"{arm.completions[-1]:,.0f}" if arm.completions else ""
         pace = f"{arm.step_s * 1000:.0f}" if arm.step_s else ""
         table.append((arm.name, arm.change, level, steps, samples, cost, pace))
