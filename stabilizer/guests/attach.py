@@ -17,7 +17,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from stabilizer.core.records import Sample
+from stabilizer.formats.samples import is_binary
 from stabilizer.guests.own_loop import ACTING, Decision, GuestRun
 from stabilizer.guests.states import Keeper
 from stabilizer.guests.trl_follow import follow
@@ -140,6 +143,8 @@ class _Guest:
             numbers = [float(value) for value in fresh if isinstance(value, (int, float))]
             if numbers:
                 found[name] = numbers[-1] if name == "num_tokens" else sum(numbers) / len(numbers)
+                if name == "reward":  # a generation was scored since the last step
+                    found |= self._groups()
         if self._losses:
             found["loss"] = sum(self._losses)
         if self._norms:
@@ -153,6 +158,25 @@ class _Guest:
             found["learning_rate"] = rates[0]
         return found | self._memory()
 
+    def _groups(self) -> dict[str, float]:
+        """Statistics of the newest groups that newer releases of TRL do not log."""
+        logs = getattr(self._trainer, "_logs", None) or {}
+        weights = [float(weight) for weight in getattr(self._trainer, "reward_weights", ())]
+        columns = [list(values) for values in dict(logs.get("rewards", {})).values()]
+        size = int(getattr(self._trainer, "num_generations", 1))
+        if not columns or len(columns) != len(weights) or size < 2 or len({*map(len, columns)}) > 1:
+            return {}
+        parts = np.array(columns, float)  # None, where a function does not apply, becomes NaN
+        total = np.nansum(parts * np.array(weights)[:, None], axis=0)
+        groups = total[: len(total) // size * size].reshape(-1, size)
+        if not len(groups):
+            return {}
+        found = {"reward/std_group": float(groups.std(axis=1, ddof=1).mean())}
+        if len(weights) == 1 and is_binary(total):
+            found["reward/all_fail_frac"] = float((groups == 0).all(axis=1).mean())
+            found["reward/all_pass_frac"] = float((groups == 1).all(axis=1).mean())
+        return found
+
     def samples(self, step: int) -> list[Sample]:
         """The newest completions with the rewards of each function."""
         logs = getattr(self._trainer, "_logs", None) or {}
@@ -162,10 +186,12 @@ class _Guest:
         rewards = {name: list(values)[-len(texts) :] for name, values in dict(logs.get("rewards", {})).items()}
         advantages = list(logs.get("advantages", []))[-len(texts) :] or [0.0] * len(texts)
         size = max(1, int(getattr(self._trainer, "num_generations", 1)))
+        names, given = getattr(self._trainer, "reward_func_names", ()), getattr(self._trainer, "reward_weights", ())
+        weights = dict(zip(names, map(float, given), strict=False))
         kept = []
         for row, (prompt, text) in enumerate(zip(prompts, texts, strict=False)):
             parts = {name: float(values[row]) for name, values in rewards.items() if _is_number(values, row)}
-            total = sum(value for value in parts.values() if not math.isnan(value))
+            total = sum(weights.get(name, 1.0) * value for name, value in parts.items() if not math.isnan(value))
             kept.append(Sample(step, row // size, _text(prompt), _text(text), total, float(advantages[row]), parts))
         return kept
 

@@ -80,6 +80,10 @@ def test_completions_are_kept_with_their_rewards(tmp_path):
     samples = RunReader(guest.path).samples(10)
     assert len(samples) == 8
     assert all(sample.reward == sample.completion.count("1") for sample in samples)
+    groups = torch.tensor([sample.reward for sample in samples]).reshape(-1, 4)
+    logged = RunReader(guest.path).history.view().series("reward/std_group")
+    assert logged.steps.tolist() == list(range(1, 11))
+    assert logged.values[-1] == pytest.approx(groups.std(1).mean().item(), rel=1e-5)
 
 
 def test_a_guest_that_changes_nothing_changes_no_bit(tmp_path):
