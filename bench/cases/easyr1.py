@@ -46,7 +46,7 @@ BEGIN, END, QUARTER, BEST = 10, 50, 0.25, 1.0
 """First and last rows that are compared, and the share of the way to the best reward that still counts as flat."""
 WHAT = (
     f"in the last {END} of {FORK} steps the reward has covered less than a quarter of the way from its level in the"
-    f" first {BEGIN} to its best value, {BEST:g}"
+    f" first {BEGIN} to its best value, {BEST:g} (a rule that was chosen after the runs had been seen)"
 )
 PLAN = live.Plan(
     NAME,
