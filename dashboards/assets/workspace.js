@@ -653,8 +653,8 @@
       const names = new Set();
       this.on().forEach((id) => { const known = this.known.get(id); if (known) known.list.forEach((name) => names.add(name)); });
       const wanted = Array.from(names).sort(natural).slice(0, 300), signature = JSON.stringify(wanted);
-      if (signature === this.offered) return;
-      this.offered = signature;
+      if (signature === this.axesOffered) return;
+      this.axesOffered = signature;
       const fixedOnes = Array.from(this.axes.children).filter((option) => ["step", "tokens", "time"].includes(option.value));
       const group = element("optgroup", { label: "a metric" }, wanted.map((name) => element("option", { value: name, text: "x: " + name })));
       this.axes.replaceChildren(...fixedOnes, group);

@@ -38,10 +38,12 @@ FILES = (
 MOST_BYTES = 4 * 2**20
 """Bytes of such a file that are read; a lock file of a large project has about one MiB."""
 _NUMBER = r"v?(\d{1,4}\.\d{1,4}(?:\.\d{1,4})?(?:[.-]?(?:dev|post|rc|a|b)\d{0,4})?)(?![\d.]*\d)"
+_GAP = r"[ \t]{0,80}"
+"""Blanks within a line. Bounded, because two unbounded gaps side by side take quadratic time on a text of blanks."""
 _LINES = (
-    rf"^\s*[-*]?\s*`?NAME`?\s*(?:version\s*)?(?:={{2,3}}|:|@|\s)\s*{_NUMBER}",  # pip freeze, pip list, trl env
+    rf"^{_GAP}[-*]?{_GAP}`?NAME`?{_GAP}(?:version{_GAP})?(?:={{2,3}}|:|@|[ \t]){_GAP}{_NUMBER}",  # pip freeze, trl env
     rf'^name = "NAME"\r?\nversion = "{_NUMBER}"',  # uv.lock, poetry.lock
-    rf"^\s*-\s*NAME\s*={{1,2}}\s*{_NUMBER}",  # environment.yml
+    rf"^{_GAP}-{_GAP}NAME{_GAP}={{1,2}}{_GAP}{_NUMBER}",  # environment.yml
 )
 _BANNERS = {
     "llama-factory": (rf"Welcome to LLaMA Factory, version {_NUMBER}", rf"`llamafactory` version: {_NUMBER}"),

@@ -118,6 +118,10 @@ def opened(client: Client, path: str, query: str) -> list[dict[str, Any]]:
 
 def asked(client: Client, bodies: list[dict[str, Any]]) -> list[dict[str, Any]]:
     for body in bodies:
+        if "setup-file" in body["output"]:  # a whole report, made by a process of its own: once a test
+            if vars(client).get("reported"):
+                continue
+            vars(client)["reported"] = True
         answer = client.http.post("/_dash-update-component", json=body, headers=HERE)
         assert answer.status_code in (200, 204), (body["output"][:90], answer.status_code, answer.text[:300])
     return bodies

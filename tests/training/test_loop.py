@@ -16,7 +16,12 @@ from stabilizer.training.loop import Trainer
 from stabilizer.training.moved import Moved
 from stabilizer.training.settings import OptimConfig
 
-ELSEWHERE = {"time/monitor_s", "policy/router_shift", "rollout/language_frac"}  # the monitor's, or other trainers'
+ELSEWHERE = {
+    "time/monitor_s",
+    "policy/router_shift",
+    "rollout/language_frac",
+    "rollout/weight_version",
+}  # the monitor's, or other trainers'
 ELSEWHERE |= {name for name in VOCABULARY if name.startswith("system/")}  # the machine, measured beside the training
 WITH_A_CRITIC = {name for name in VOCABULARY if name.startswith("value/")} | {"control/actor_frozen"}
 WHEN_CONFIGURED = {
