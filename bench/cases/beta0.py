@@ -121,7 +121,7 @@ def twins(seeds: Sequence[int], tell: Tell) -> dict[str, Any]:
 
 
 def keep_trl(seeds: Sequence[int], tell: Tell) -> None:
-    """The runs in TRL, and what `attach` told of them while they trained."""
+    """The runs in TRL, and what `attach` reported while they trained."""
     elsewhere = inside_trl(seeds, tell)
     told = [in_trl.told(in_trl.folder_of(NAME, TRL_TWINS[0].name, seed), "optim/grad-explosion") for seed in seeds]
     words = "Reported by `attach` while TRL trained (optim/grad-explosion)"

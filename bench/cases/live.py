@@ -24,7 +24,7 @@ from stabilizer.training.config import load_config
 
 
 class Way(NamedTuple):
-    """One way of dealing with a run. `turns` are knobs a person sets when the symptom is told (or at `Plan.look`)."""
+    """One way of dealing with a run. `turns`: knobs a person sets when the symptom is reported (or at `Plan.look`)."""
 
     name: str
     mode: Mode = "off"
@@ -48,7 +48,7 @@ class Plan(NamedTuple):
     """The findings that tell the symptom."""
     metric: str = "accuracy/val"
     look: int = 0
-    """The step at which a person looks, whatever is told; 0 for the step at which the symptom is told."""
+    """The step at which a person looks, whatever is reported; 0 for the step at which the symptom is reported."""
     planned: int = 0
 
 
@@ -167,7 +167,7 @@ class _Notes:
             self._since.clear()
 
     def hear(self, step: int, findings: Sequence[Finding]) -> None:
-        """Note when the symptom is told first, by severity."""
+        """Note when the symptom is first reported, by severity."""
         for finding in findings:
             if finding.id in self._plan.symptom and finding.severity not in self.told:
                 self.told[finding.severity] = step

@@ -62,7 +62,7 @@ class Case:
         return Case(f"{HEALTHY}-halved" if self.kind == "batch-shrunk" else HEALTHY, self.seed)
 
     def job(self, arm: str) -> dict[str, Any]:
-        """What `play` is told."""
+        """What `play` is given."""
         halved = {"settings": HALVED} if self.kind in ("batch-shrunk", f"{HEALTHY}-halved") else {}
         kind = HEALTHY if self.kind.startswith(HEALTHY) else self.kind
         return {"kind": kind, "seed": self.seed, "strength": self.strength, "onset": self.onset, "arm": arm, **halved}

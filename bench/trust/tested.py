@@ -56,7 +56,7 @@ ATTACKS = (
            "tests/trainers/test_database.py"),
     _tests("data", "Numbers come back as they were written", "NaN, Inf, denormals, -0, 1e308, 2^53 + 1, any text",
            "tests/core/test_records.py", which="survives or round_trip"),
-    _tests("data", "Runs of earlier versions stay readable", "the sample runs, whose files are never written anew",
+    _tests("data", "Runs of earlier versions stay readable", "the sample runs, whose files are never rewritten",
            "tests/test_sample_runs.py"),
     _tests("training", "A copy for another tracker that fails or hangs harms nothing", "raises, exits, hangs",
            "tests/live/test_mirror.py"),

@@ -382,7 +382,7 @@ TROUBLES = (
         cause="the process may not write to {path}: another user's folder, a read-only mount, or a container's user",
         fix="point caches and outputs to a folder of yours (HF_HOME, TRITON_CACHE_DIR, TORCH_EXTENSIONS_DIR, RAY_TMPDIR, output_dir), or chown it",
         source="linux: open(2)", certainty="certain", kind="infrastructure",
-        example="PermissionError: [Errno 13] Permission denied: '/root/.cache/huggingface/hub'",
+        example="PermissionError: [Errno 13] Permission denied: '/home/ada/.cache/huggingface/hub'",
     ),
     Trouble(
         id="linux/bus-error",
@@ -505,7 +505,7 @@ TROUBLES = (
         cause="a script that reads command-line arguments runs in a notebook, whose own arguments it does not know",
         fix="parser.parse_args([]) or parse_args_into_dataclasses(args=[]), or run it as a script",
         source="python: argparse", certainty="certain", kind="config-error",
-        example="ipykernel_launcher.py: error: unrecognized arguments: -f /root/.local/share/jupyter/runtime/kernel-1.json",
+        example="ipykernel_launcher.py: error: unrecognized arguments: -f /home/ada/.local/share/jupyter/runtime/kernel-1.json",
     ),
     Trouble(
         id="python/daemonic-children",

@@ -37,7 +37,7 @@ TROUBLES = (
         cause='a compiled extension is being built, or the process waits for the lock of a build that was interrupted',
         fix='rm -rf ~/.cache/torch_extensions (it holds a stale lock), then start once with one process; a first build takes some minutes and needs ninja and nvcc',
         source="py-spy and the program's own last line", severity="warn", certainty="possible", kind="infrastructure",
-        example=ENDS_WITH.replace("...", "") + 'Using /root/.cache/torch_extensions/py310_cu121 as PyTorch extensions root...',
+        example=ENDS_WITH.replace("...", "") + 'Using /home/ada/.cache/torch_extensions/py310_cu121 as PyTorch extensions root...',
     ),
     Trouble(
         id="log/ends-first-step",
