@@ -347,7 +347,7 @@
       this.grouping = this.select("group", "group runs", [["", "no grouping"]], function () { self.slots.clear(); self.ask(); self.changed(); });
       this.body = element("tbody");
       this.head = element("tr");
-      this.more = element("button", { class: "plain workspace-more", onclick: function () { self.shown += ROWS; self.table(); } });
+      this.more = element("button", { class: "plain workspace-more", hidden: true, onclick: function () { self.shown += ROWS; self.table(); } });
       this.picker = this.columnPicker();
       const table = element("table", { class: "workspace-table" }, [
         element("caption", { class: "runs-hidden", text: "Runs; the first column shows a run in the charts" }),

@@ -31,6 +31,8 @@ def post(url: str, data: bytes) -> None:
     opener = urllib.request.build_opener(_NoRedirect(), _Http(exchange), _Https(exchange))
     try:
         opener.open(request, timeout=TIMEOUT_S).close()
+    except TimeoutError:  # of the socket, which may come just before the whole exchange is cut
+        raise TimeoutError(f"no answer within {TIMEOUT_S:g} s") from None
     except Exception:
         if not exchange.ended:
             raise
