@@ -203,7 +203,7 @@ class TrlKnobs:
         trainer.generation_kwargs["max_new_tokens"] = int(value)
 
     def _set_passes(self, value: float) -> None:
-        """Passes over each buffer. The counter begins anew here, where a buffer does, so that the next ones align.
+        """Passes over each buffer. The counter restarts here, at the start of a buffer, so that later passes align.
 
         The data loader has begun to repeat the prompts of this buffer and goes on: they may be answered again.
         """

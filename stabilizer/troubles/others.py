@@ -599,7 +599,7 @@ TROUBLES = (
         cause="a path that slime needs is missing: the converted (torch_dist) weights of the reference, or a folder to save to",
         fix="convert first: python tools/convert_hf_to_torch_dist.py --hf-checkpoint M --save M_torch_dist, give --ref-load M_torch_dist and --save FOLDER",
         source="THUDM/slime: quick start", certainty="certain", kind="config-error",
-        example="FileNotFoundError: ref_load /root/Qwen3-4B_torch_dist does not exist, please check the path.",
+        example="FileNotFoundError: ref_load /home/ada/Qwen3-4B_torch_dist does not exist, please check the path.",
     ),
     Trouble(
         id="slime/normalised-advantages",

@@ -430,7 +430,7 @@ TROUBLES = (
     Trouble(
         id="trl/response-key",
         shows=("Could not find response key", "Could not find instruction key"),
-        cause="the collator looks for the response template among the tokens and does not find it: tokens differ with what stands before them, or the text "
+        cause="the collator looks for the response template among the tokens and does not find it: the tokens depend on the text before them, or the text "
         "was cut before the answer. Such examples give no loss",
         fix="take the template as the chat template writes it (<|im_start|>assistant\\n), give its token ids from the middle of a tokenised example, raise "
         "max_length, or use completion_only_loss / assistant_only_loss",
