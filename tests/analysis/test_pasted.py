@@ -20,7 +20,7 @@ def answered(text, monkeypatch, capsys):
     [
         ("node1:31:31 [0] NCCL INFO ncclCommInitRank comm 0x55 rank 0 nranks 4 - Init START", "waits-for-processes"),
         ("  0%|          | 0/500 [00:00<?, ?it/s]", "first-step"),
-        ("12:01:02 Using /home/a/.cache/torch_extensions/py310_cu121 as PyTorch extensions root...", "builds-extension"),
+        ("12:01:02 Using /data/cache/torch_extensions/py310_cu121 as PyTorch extensions root...", "builds-extension"),
         ("INFO 07-21 13:02:44 Capturing CUDA graph shapes:   0%|          | 0/67 [00:00<?, ?it/s]", "engine-compiles"),
         ("12:01:02 INFO nothing known", "without-error"),
     ],
