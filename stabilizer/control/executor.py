@@ -126,9 +126,8 @@ class Executor:
         Metrics before and after such a change can be compared, so detectors keep their baselines.
         """
         data: dict[str, Any] = {"action": trial.action, "incident": trial.incident, "origin": "remedy"}
-        kind = "intervention"
-        if trial.remedy.harmless and not trial.remedy.orders:
-            kind = "note"
+        kind = "note" if trial.remedy.harmless and not trial.remedy.orders else "intervention"
+        if trial.change:
             data["change"] = {knob: list(turn) for knob, turn in trial.change.items()}
         self._host.declare(view.step + 1, kind, words, **data)
 

@@ -8,6 +8,7 @@ returned to. States are saved regularly only if fixes may be applied, and so rar
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
@@ -21,7 +22,7 @@ SHARE = 0.02
 LEAST = 20
 """Fewest steps between two regular checkpoints: about the uncertainty of an onset."""
 KEEP = 3
-"""Newest states that are never thinned out."""
+"""Newest states that are never thinned out, and newest ones from before somebody changed a setting."""
 
 
 class Keeper(Protocol):
@@ -59,6 +60,8 @@ class LoopStates:
         """States on the present branch, oldest first."""
         self._asked_for: set[int] = set()
         """Steps of states that a user asked for."""
+        self._before_changes: deque[int] = deque(maxlen=KEEP)
+        """Steps of states from just before somebody changed a setting: what a rollback may need much later."""
         self._saving_s = 0.0
         self._before: tuple[int, float] | None = None
         """Step and time at the end of the last regular checkpoint."""
@@ -79,6 +82,11 @@ class LoopStates:
         self._thin()
         self._saving_s = time.monotonic() - began
         return saved
+
+    def setting_changed(self) -> None:
+        """Somebody changed a setting of the loop: keep the state from before it."""
+        if self._known and self._known[-1].step not in self._before_changes:
+            self._before_changes.append(self._known[-1].step)
 
     def save_if_due(self) -> None:
         """Save a regular checkpoint, if it is time for one. OSError if that fails."""
@@ -106,7 +114,8 @@ class LoopStates:
         self._restored(checkpoint)
 
     def _thin(self) -> None:
-        kept = disk.worth_keeping((state.step for state in self._known), KEEP, self._asked_for)
+        also = self._asked_for.union(self._before_changes)
+        kept = disk.worth_keeping((state.step for state in self._known), KEEP, also)
         for state in [state for state in self._known if state.step not in kept]:
             disk.remove(state)
             self._known.remove(state)

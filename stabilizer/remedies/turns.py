@@ -56,10 +56,10 @@ def _turns(view: RunView, onset: int, ours: Collection[tuple[str, int]], events:
     found, until = [], dict(ours)
     for knob in KNOBS:
         series = view.series(knob).between(max(onset - BEFORE, until.get(knob, 0) + 1), view.step)
-        row = _first_turn(view, series)
+        row = _first_turn(view, knob, series)
         if row is None:
             continue
-        was, left, now = series.values[row - 1], _left_at(view, series, row), series.values[-1]
+        was, left, now = series.values[row - 1], _left_at(view, knob, series, row), series.values[-1]
         if (left - was) * (now - was) > 0:  # neither restored since nor overcompensated by a fix
             found.append(Turn(knob, int(series.steps[row]), float(now), float(was)))
     if all(turn.knob != LR for turn in found):
@@ -90,7 +90,7 @@ def _runaway(view: RunView, onset: int) -> list[Turn]:
             step, usual = int(series.steps[row]), float(was[-1])
             before, now = (float(view.at(at).latest(LR) or 1.0) for at in (step - 1, view.step))
             to = max(KNOBS[LR].low, before * usual / float(values[-1]))
-            return [] if now <= MADE_UP * to or _declared(view, step) else [Turn(LR, step, now, to, usual)]
+            return [] if now <= MADE_UP * to or _words(view, LR, step) else [Turn(LR, step, now, to, usual)]
     return []
 
 
@@ -117,33 +117,31 @@ def _rates(view: RunView, since: int) -> Series:
     return Series(rates.steps, rates.values / np.maximum(scales.values * share_scheduled(view, rates.steps), 1e-12))
 
 
-def _first_turn(view: RunView, series: Series) -> int | None:
+def _first_turn(view: RunView, knob: str, series: Series) -> int | None:
     for row in (series.values[1:] != series.values[:-1]).nonzero()[0] + 1:
         rested = row >= STEADY and not np.diff(series.values[row - STEADY : row]).any()
         step = int(series.steps[row])
-        if rested and not _declared(view, step):
+        if rested and not _words(view, knob, step):
             return int(row)
     return None
 
 
-def _left_at(view: RunView, series: Series, row: int) -> float:
+def _left_at(view: RunView, knob: str, series: Series, row: int) -> float:
     """The value of the knob after an undeclared change, just before the next declared one.
 
     If a person declared it, the value before the undeclared change: from then on the value of the knob is intended.
     """
     for later in (series.values[row + 1 :] != series.values[row:-1]).nonzero()[0] + row + 1:
-        if words := _words(view, int(series.steps[later])):
+        if words := _words(view, knob, int(series.steps[later])):
             fix = any(origin_of_event(event) == "remedy" for event in words)
             return float(series.values[later - 1] if fix else series.values[row - 1])
     return float(series.values[-1])
 
 
-def _declared(view: RunView, step: int) -> bool:
-    """Whether a change at a step was declared, by a person or a remedy."""
-    return bool(_words(view, step))
+def _words(view: RunView, knob: str, step: int) -> list[Event]:
+    """Events that declare a change of a knob around a step, by a person or a remedy.
 
-
-def _words(view: RunView, step: int) -> list[Event]:
-    """Events that declare a change of knobs around a step: all except notes without an action."""
+    A note without an action declares nothing; an event that names its knobs declares no other.
+    """
     near = [event for event in view.events() if abs(event.step - step) <= 1]
-    return [event for event in near if event.kind != "note" or "action" in event.data]
+    return [e for e in near if (e.kind != "note" or "action" in e.data) and knob in e.data.get("change", (knob,))]

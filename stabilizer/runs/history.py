@@ -228,13 +228,13 @@ class RunView:
             and not (self._ignored and event.data.get("action") == self._ignored)
         ]
 
-    def declared(self, step: int) -> bool:
+    def declared(self, step: int, knob: str = "") -> bool:
         """Whether a change was declared within one step of `step`; events of an ignored fix count too.
 
-        A note declares nothing, unless it names a change.
+        A note declares nothing, unless it names a change. What names its knobs declares no change of another `knob`.
         """
         near = [e for e in self._history.events if abs(e.step - step) <= 1 and e.step <= self.step]
-        return any(e.kind != "note" or "change" in e.data for e in near)
+        return any(not knob or knob in e.data["change"] if "change" in e.data else e.kind != "note" for e in near)
 
     def baseline_start(self) -> int:
         """The first step whose numbers compare with today's: that of the newest declared change, or the run's first."""

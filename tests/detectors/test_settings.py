@@ -7,6 +7,7 @@ import pytest
 from stabilizer.core.records import Event
 from stabilizer.detectors.system.invariant import Invariant
 from stabilizer.incidents.diagnosis import causes
+from stabilizer.remedies.turns import turns
 from stabilizer.runs.history import History
 from tests.series import history
 
@@ -58,20 +59,70 @@ def test_a_later_declaration_does_not_remove_a_finding() -> None:
 
 def test_a_remedy_is_not_an_undeclared_change() -> None:
     run = run_with({"control/lr_scale": "1x60 0.5x60"})
-    run.events.append(Event(61, "intervention", "lower-lr", {"action": "a1"}))
+    run.events.append(Event(61, "intervention", "lower-lr", data={"action": "a1"}))
     assert Invariant().check(run.view(80).ignoring("a1")) is None
+
+
+def test_a_fix_declares_no_change_of_another_knob() -> None:
+    run = run_with({"control/lr_scale": "1x60 0.5x60", "control/inner_epochs": "1x60 8x60"})
+    run.events.append(
+        Event(61, "intervention", "lower-lr", data={"action": "a1", "change": {"control/lr_scale": [1, 0.5]}})
+    )
+    found = Invariant().check(run.view(61))
+    assert found is not None and found.evidence["settings"] == ["control/inner_epochs"]
+    assert [turn.knob for turn in turns(run.view(61), 61)] == ["control/inner_epochs"]
 
 
 def test_restoring_a_knob_counts_even_without_a_declaration() -> None:
     run = run_with({"control/prompts": "16x60 4x10 16x50"})
-    run.events.append(Event(71, "intervention", "restore-setting", {"action": "a1"}))
+    run.events.append(Event(71, "intervention", "restore-setting", data={"action": "a1"}))
     untold = [Invariant().check(run.view(step).ignoring("a1")) for step in (70, 71, 80)]
     assert [found is not None for found in untold] == [True, False, False]
 
 
 def test_a_foreign_log_may_change_knobs_while_the_reward_is_unaffected() -> None:
-    run = history(STILL | {"control/beta": "0.02x60 0.2x60"}, about={"trainer": "trl"})
+    series = {"reward/mean": STILL["reward/mean"], "control/beta": "0.02x60 0.2x60", "optim/lr": "1e-4x60 3e-4x60"}
+    run = history(series, about={"trainer": "trl"})
     assert all(Invariant().check(run.view(step)) is None for step in range(1, 121))
+
+
+ATTACHED = {"trainer": "trl"}
+"""Inside a foreign trainer we read its knobs at every step, the scale of its rate among them."""
+
+
+@pytest.mark.parametrize(
+    ("knob", "course", "reported"),
+    [
+        ("control/temperature", "1x60 0.3x60", 61),
+        ("control/beta", "0x60 0.1x60", 61),
+        ("control/lr_scale", "1x60 6x60", 61),
+        ("control/lr_scale", "1x60 1+0.1x59", 81),
+        ("control/temperature", "1x60 0.8x60", None),
+        ("control/beta", "0.04x60 0.02x60", None),
+        ("control/prompts", "16x60 64x60", None),
+        ("control/entropy_coef", "0.01+0.001x119", None),
+        ("optim/lr", "1e-4x60 1e-5x60", None),
+        ("optim/lr", "0.01+-0.00008x119", None),
+    ],
+)
+def test_in_a_foreign_trainer_only_a_leap_of_a_knob_counts_at_once(
+    knob: str, course: str, reported: int | None
+) -> None:
+    run = history(STILL | {knob: course}, about=ATTACHED)
+    said = [step for step in range(1, 121) if Invariant().check(run.view(step))]
+    assert (said[0] if said else None) == reported
+
+
+def test_in_a_foreign_trainer_a_smaller_change_counts_once_the_reward_has_fallen() -> None:
+    run = history(STILL | {"control/lr_scale": "1x60 2x60", "reward/mean": "0.5~0.01x60 0.3~0.01x60"}, about=ATTACHED)
+    said = [step for step in range(1, 121) if Invariant().check(run.view(step))]
+    assert said and 62 < said[0] < 70
+
+
+def test_in_a_foreign_trainer_a_declared_leap_is_a_decision() -> None:
+    run = history(STILL | {"control/temperature": "1x60 0.3x60"}, about=ATTACHED)
+    run.events.append(Event(61, "schedule", "stage two"))
+    assert all(Invariant().check(run.view(step)) is None for step in range(61, 121))
 
 
 def test_rows_without_an_update_do_not_hide_a_rate_above_its_peak() -> None:

@@ -3,7 +3,8 @@
 A log that holds a run's settings answers this exactly. Our own trainer declares every change of a knob (by a person, a
 remedy, a schedule or a resume) and logs the value in force beside the knob, so every other change is a mistake. A
 foreign log declares nothing: its own schedule may change anything, so there a change counts only once the reward has
-suffered.
+suffered. So it is in a foreign trainer that we are attached to, whose knobs we read at every step; only a leap by a
+factor of `LEAP` counts at once there.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ SETTINGS = (
 COSTLY = ("control/prompts", "control/group_size", "control/max_completion")
 """A higher value of these costs time and no learning, so only a lower one is a mistake."""
 FOREIGN = (*SETTINGS[:-1], "optim/lr")
-RATE = "optim/lr"
+RATE, KNOB_OF_RATE = "optim/lr", "control/lr_scale"
 REACH = 300
 """Rows for which an undeclared change is reported; then it is the new normal."""
 STEADY = 5
@@ -33,6 +34,9 @@ STEADY = 5
 JUMP = 1.25
 """Factor below which a change is not reported; the learning rate of a foreign log needs `RATE_JUMP`."""
 RATE_JUMP = 1.5
+LEAP = 3.0
+"""Factor from which a change in a trainer that we are attached to counts at once. A choice: an intended stage should be
+a smaller step, and a smaller one counts once the reward has suffered."""
 STANDS = 3
 """Rows for which the value in force must differ from the setting: a controller that is switched off takes one."""
 
@@ -50,13 +54,17 @@ class Change(NamedTuple):
 def undeclared(view: RunView) -> list[Change]:
     """Knobs that were constant, changed without a declaration in the last `REACH` rows, and are not back."""
     own = _own(view)
-    found = []
-    for name in SETTINGS if own else FOREIGN:
+    attached = not own and KNOB_OF_RATE in view
+    found: list[Change] = []
+    for name in SETTINGS if own else (*SETTINGS, RATE) if attached else FOREIGN:
         recent = view.series(name).last(REACH)
         if not len(recent) or recent.values[0] == recent.values[-1]:
             continue
-        change = _turn(view, name, recent)
-        if change and (own or _harmed(view, change.step)):
+        if name == RATE and any(change.metric == KNOB_OF_RATE for change in found):
+            continue
+        change = _turn(view, name, recent, gradual=attached and name == KNOB_OF_RATE)
+        leapt = attached and name != RATE and change and _size(change.was, change.now) >= math.log(LEAP)
+        if change and (own or leapt or _harmed(view, change.step)):
             found.append(change)
     return found
 
@@ -67,19 +75,21 @@ def not_in_force(view: RunView) -> list[Change]:
 
 
 def _own(view: RunView) -> bool:
-    return "control/lr_scale" in view and view.about("trainer") == "stabilizer"
+    return KNOB_OF_RATE in view and view.about("trainer") == "stabilizer"
 
 
-def _turn(view: RunView, name: str, series: Series) -> Change | None:
+def _turn(view: RunView, name: str, series: Series, *, gradual: bool) -> Change | None:
+    """The first change after constant rows. A gradual one counts where the knob has no controller."""
     values = series.values
     least = math.log(RATE_JUMP if name == RATE else JUMP)
     for row in ((values[1:] != values[:-1]).nonzero()[0] + 1).tolist():
         was, now, before = float(values[row - 1]), float(values[-1]), values[max(0, row - STEADY) : row]
         rested = len(before) == STEADY and _alike(before, 1.02 if name == RATE else 1.0)
-        if not rested or _size(was, now) < least or _size(was, float(values[row])) < least:
+        if not rested or _size(was, now) < least or (not gradual and _size(was, float(values[row])) < least):
             continue
         up = now > was
-        if (up and name in COSTLY) or (not up and name == RATE) or view.declared(int(series.steps[row])):
+        knob = KNOB_OF_RATE if name == RATE else name
+        if (up and name in COSTLY) or (not up and name == RATE) or view.declared(int(series.steps[row]), knob):
             continue
         return Change(name, int(series.steps[row]), was, now)
     return None
