@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import sys
 import time
 from pathlib import Path
@@ -29,6 +30,7 @@ from stabilizer.live.monitor import STALLED
 from stabilizer.live.notify import Notices
 from stabilizer.live.people import EVERY_S
 from stabilizer.live.tick import Tick
+from stabilizer.live.webhook import SECRET_ENV, checked_secret
 from stabilizer.output.sinks import KINDS
 from stabilizer.runs.continued import row
 from stabilizer.runs.history import RunView
@@ -81,7 +83,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--answer-at",
         metavar="URL",
-        help="address that accepts answers to proposals (see `stabilizer webhook`); sent with each proposal",
+        help="address that accepts answers to proposals (see `stabilizer webhook`); sent with each proposal, as links"
+        f" to approve or reject where {SECRET_ENV} is set",
     )
     parser.add_argument(
         "--to",
@@ -150,6 +153,8 @@ class _Following:
     def __init__(self, args: argparse.Namespace, notices: Notices):
         self.verdict = "too-short"
         self._args, self._notices = args, notices
+        given = os.environ.get(SECRET_ENV, "") if args.answer_at else ""
+        self._secret = checked_secret(given, SECRET_ENV) if given else b""
         self._printer = JsonPrinter() if args.json else LivePrinter(Console(highlight=False), catching_up=True)
         self._catching_up = True
         self._watch = new_watch()
@@ -168,7 +173,7 @@ class _Following:
         if news.replaced:
             self._watch = new_watch()
         _report_log(self._args, news, self._view)
-        self._notices.ask(news.asked, self._args.answer_at)
+        self._notices.ask(news.asked, self._args.answer_at, self._secret)
         for view in news.views:
             self._judge(view)
             if _reached(self.verdict, self._args.fail_on):

@@ -9,17 +9,17 @@ import os
 from pathlib import Path
 
 from stabilizer.core.text import spoken
-from stabilizer.live.webhook import MAX_BODY, WINDOW_S, Answers, Server, checked_secret
+from stabilizer.live.webhook import MAX_BODY, SECRET_ENV, WINDOW_S, Answers, Server, checked_secret
 
-SECRET_ENV = "STABILIZER_WEBHOOK_SECRET"  # noqa: S105 (a name, not a secret)
 EXAMPLE = """\
 To sign and send an answer, put the shared secret in $SECRET and the `answer` of the notification in $body:
   t=$(date +%s); n=$(openssl rand -hex 16)
   s=$(printf '%s.%s.%s' "$t" "$n" "$body" | openssl dgst -sha256 -hmac "$SECRET" -r | cut -d' ' -f1)
   curl -d "$body" -H "Stabilizer-Timestamp: $t" -H "Stabilizer-Nonce: $n" \\
        -H "Stabilizer-Signature: sha256=$s" http://127.0.0.1:8060/answer
-`stabilizer watch RUN --notify URL` sends the proposals. Put TLS in front of any address other than loopback:
-messages are signed but not encrypted."""
+`stabilizer watch RUN --notify URL --answer-at URL` sends the proposals; with the same secret in its environment it adds
+links that show a page with a button to approve or reject, valid for a day. Put TLS in front of any address other than
+loopback: messages are signed but not encrypted."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -23,6 +23,7 @@ from urllib.parse import urlsplit
 from stabilizer.core.records import Action, Finding, as_json
 from stabilizer.core.text import change_words, plain
 from stabilizer.live import people
+from stabilizer.live.answer_links import links
 from stabilizer.live.post import on_this_machine, post
 from stabilizer.runs.secrets import redacted_text
 
@@ -144,11 +145,11 @@ class Notices:
                 self._loud.add(key)
                 self._command.put(self._body(finding))
 
-    def ask(self, proposals: Sequence[Action], answer_at: str | None) -> None:
-        """Send proposals that wait, with all that an answer needs, to the addresses."""
+    def ask(self, proposals: Sequence[Action], answer_at: str | None, secret: bytes = b"") -> None:
+        """Send proposals that wait, with all that an answer needs, to the addresses; with a secret, links too."""
         for proposal in proposals:
             for address in self._addresses:
-                address.put(self._question(proposal, answer_at))
+                address.put(self._question(proposal, answer_at, secret))
 
     def close(self) -> None:
         """Wait for notifications that are being sent: for the command as long as it may take, for addresses less."""
@@ -164,7 +165,8 @@ class Notices:
     def _body(self, finding: Finding) -> dict[str, Any]:
         return {"run": self._run, **as_json(finding)}
 
-    def _question(self, proposal: Action, answer_at: str | None) -> dict[str, Any]:
+    def _question(self, proposal: Action, answer_at: str | None, secret: bytes) -> dict[str, Any]:
+        signed = links(answer_at, secret, self._run, proposal, time.time()) if answer_at and secret else {}
         change = "; ".join(change_words(proposal.change))
         return {
             "kind": "proposal",
@@ -176,6 +178,7 @@ class Notices:
             "last_step": proposal.step,
             "answer": {"run": self._run, "kind": "approve", "action": proposal.action, "proposal": proposal.hash},
             "answer_at": answer_at,
+            "links": signed,
             "or": [f"stabilizer fix {self._run} {kind} {proposal.action}" for kind in ("approve", "reject")],
         }
 

@@ -88,7 +88,8 @@ def _lines(bodies: Sequence[Mapping[str, Any]]) -> list[str]:
         word = "resolved" if body.get("state") == "resolved" else body["severity"]
         about = f"{body['id']}: " if len(bodies) > 1 else ""
         lines.append(f"{word} at step {body['last_step']}: {about}{body['summary']}")
-        lines += [f"answer: {command}" for command in body.get("or", ())]
+        links = [f"{kind}: {link}" for kind, link in dict(body.get("links", {})).items()]
+        lines += links or [f"answer: {command}" for command in body.get("or", ())]
     return lines + ([f"and {len(bodies) - MOST_LINES} more"] if len(bodies) > MOST_LINES else [])
 
 

@@ -9,7 +9,7 @@ A message is a POST to /answer with three headers,
 and, as its body, the `answer` of a proposal's notification with the kind filled in. The signature is checked before
 anything else. A message is valid once, for `WINDOW_S` after its time. Messages from before the server started are
 refused, so that a restart can't forget a nonce that is still valid. A message can answer (approve, reject, revert) or
-pause a run, but not set a knob.
+pause a run, but not set a knob. A person answers by a link of the notification instead (`answer_links`).
 """
 
 from __future__ import annotations
@@ -32,12 +32,14 @@ from typing import Any
 import orjson
 
 from stabilizer.core.records import Action
-from stabilizer.core.text import spoken
+from stabilizer.core.text import change_words, spoken
+from stabilizer.live import answer_links
 from stabilizer.runs.journal import newest
 from stabilizer.runs.listing import list_runs, run_state, writer_lives
 from stabilizer.runs.reader import read_json, read_records
 from stabilizer.runs.requests import Kind, Request, ask
 
+SECRET_ENV = "STABILIZER_WEBHOOK_SECRET"  # noqa: S105 (a name, not a secret)
 KINDS: tuple[Kind, ...] = ("approve", "reject", "revert", "pause", "resume")
 WINDOW_S = 300.0
 """Longest age of a message, in seconds."""
@@ -120,6 +122,24 @@ class Answers:
         made = self._ask(run, answer, nonce)
         return {"run": run.name, "action": answer.action, "state": "asked", "request": made.id}
 
+    def link(self, query: str, *, answers: bool) -> bytes:
+        """The page of a link; with `answers`, its button was pressed. Raises Refused."""
+        try:
+            asked, signature = answer_links.opened(query, self._secret, self._now())
+        except ValueError as error:
+            raise Refused(401, str(error)) from None
+        answer = _answer(orjson.dumps(asked | {"by": "link"}))
+        run = self._run(answer.run)
+        title = f"{answer.kind.capitalize()} {answer.action} of {run.name}"
+        if already := _state_already(run, answer):
+            return answer_links.page(title, [f"It is {already} already."])
+        if answers:
+            self._ask(run, answer, signature)
+            return answer_links.page(title, ["The answer is with the run, which takes it up at its next step."])
+        proposal = _entries(run, answer.action)[0]
+        lines = [f"{proposal.remedy}: {'; '.join(change_words(proposal.change))}", proposal.text]
+        return answer_links.page(title, lines, answer.kind.capitalize())
+
     def _authentic(self, headers: Headers, body: bytes) -> str:
         stamp, nonce, given = (headers.get(f"Stabilizer-{name}") or "" for name in ("Timestamp", "Nonce", "Signature"))
         wanted = signature(self._secret, stamp, nonce, body)
@@ -200,8 +220,7 @@ def _state_already(run: Path, answer: Answer) -> str:
     """The state of the proposal if it is the requested one already, else ""; raises Refused when it can't become it."""
     if answer.kind in ("pause", "resume"):
         return ""
-    actions = read_records(run / "actions.jsonl", Action).records
-    life = [entry for entry in actions if entry.action == answer.action]
+    life = _entries(run, answer.action)
     if not life:
         raise Refused(404, "the run's journal has no such action")
     if answer.proposal and answer.proposal not in {entry.hash for entry in life}:
@@ -214,6 +233,10 @@ def _state_already(run: Path, answer: Answer) -> str:
     if answer.kind not in _TAKES.get(entry, ()):
         raise Refused(409, f"the action is {entry}, so {answer.kind} does not apply")
     return ""
+
+
+def _entries(run: Path, action: str) -> list[Action]:
+    return [entry for entry in read_records(run / "actions.jsonl", Action).records if entry.action == action]
 
 
 class Server(ThreadingHTTPServer):
@@ -276,6 +299,8 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = TIMEOUT_S
 
     def do_POST(self) -> None:
+        if self._link(answers=True):
+            return
         try:
             state = self.server.answers.handle(self.headers, self._body())
         except Refused as refused:
@@ -284,7 +309,22 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(200, state)
 
     def do_GET(self) -> None:
-        self._send(405, NO_POST)
+        if not self._link(answers=False):
+            self._send(405, NO_POST)
+
+    def _link(self, *, answers: bool) -> bool:
+        """Answer a request for a link with a page; False if it is none."""
+        path, _, query = self.path.partition("?")
+        if path != answer_links.PATH:
+            return False
+        status = 200
+        try:
+            text = self.server.answers.link(query, answers=answers)
+        except Refused as refused:
+            status, text = refused.status, answer_links.page("Not possible", [str(refused)])
+        self._send_bytes(status, text, {"Content-Type": "text/html; charset=utf-8"} | answer_links.HEADERS)
+        self.server.report(f"{status} a link was {'answered' if answers else 'opened'}")
+        return True
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """Answer malformed requests in JSON too, instead of with an HTML page."""
@@ -304,16 +344,17 @@ class _Handler(BaseHTTPRequestHandler):
         return self.rfile.read(int(length))
 
     def _send(self, status: int, row: Mapping[str, Any]) -> None:
-        text = orjson.dumps(row) + b"\n"
+        self._send_bytes(status, orjson.dumps(row) + b"\n", {"Content-Type": "application/json"})
+        self.server.report(f"{status} {row.get('error') or row.get('state')}")
+
+    def _send_bytes(self, status: int, text: bytes, headers: Mapping[str, str]) -> None:
         self.send_response(status)
-        for name, value in (("Content-Type", "application/json"), ("Content-Length", str(len(text)))):
+        for name, value in {**headers, "Content-Length": str(len(text)), "Connection": "close"}.items():
             self.send_header(name, value)
-        self.send_header("Connection", "close")
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(text)
         self.close_connection = True
-        self.server.report(f"{status} {row.get('error') or row.get('state')}")
 
     def log_message(self, format: str, *args: Any) -> None:
         """Print nothing: `_send` reports each answer, without the sender's text."""

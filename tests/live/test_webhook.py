@@ -16,7 +16,8 @@ import pytest
 
 from stabilizer.cli import main
 from stabilizer.core.records import Action
-from stabilizer.live import webhook
+from stabilizer.live import people, webhook
+from stabilizer.live.answer_links import LIFE_S, links
 from stabilizer.live.follow import follow
 from stabilizer.live.notify import Notices
 from stabilizer.live.webhook import MAX_BODY, WINDOW_S, Answers, Refused, Server, checked_secret, signature
@@ -69,6 +70,68 @@ def test_a_signed_answer_becomes_a_request_and_nothing_else(run) -> None:
     assert request.proposal == proposal(run)
     after = {path: path.read_bytes() for path in run.rglob("*") if path.is_file() and path.parent.name != "requests"}
     assert after == before
+
+
+def link(run: Path, kind: str = "approve", secret: bytes = SECRET, named: str = "run") -> str:
+    from stabilizer.runs.reader import read_records
+
+    asked = read_records(run / "actions.jsonl", Action).records[0]
+    found = links("https://ops.example/answer", secret, named, asked, NOW)[kind]
+    assert found.startswith("https://ops.example/link?")
+    return found.partition("?")[2]
+
+
+def test_a_link_shows_a_page_and_only_its_button_answers(run) -> None:
+    heard = answers(run)
+    shown = heard.link(link(run), answers=False).decode()
+    assert "lower-lr: control/lr_scale" in shown and "<button>Approve</button>" in shown and look(run).requests == []
+    assert b"at its next step" in heard.link(link(run), answers=True)
+    (request,) = look(run).requests
+    assert (request.kind, request.action, request.by, request.proposal) == (
+        "approve", "a1", "webhook: link", proposal(run),
+    )  # fmt: skip
+    heard.link(link(run), answers=True)
+    assert len(look(run).requests) == 1, "the same link asks for the same thing"
+
+
+def test_a_link_of_another_proposal_or_secret_and_an_old_one_are_refused(run) -> None:
+    other = link(run, secret=b"another secret of many characters")
+    changed = link(run).replace("kind=approve", "kind=reject")
+    for query, now, why in (
+        (other, NOW, "signature"), (changed, NOW, "signature"), ("", NOW, "signature"), ("&sig=é", NOW, "signature"),
+        (link(run), NOW + LIFE_S + 1, "expired"), (link(run, named="gone"), NOW, "no run of this name"),
+    ):  # fmt: skip
+        with pytest.raises(Refused, match=why):
+            answers(run, now).link(query, answers=True)
+    assert look(run).requests == []
+
+
+def test_a_link_over_the_wire_is_a_page_that_runs_nothing(run) -> None:
+    heard = Answers(run.parent, SECRET, lambda: NOW)
+    with Server(heard, "127.0.0.1", 0) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+
+        def page(query: str, method: str) -> tuple[int, str, dict[str, str]]:
+            connection = HTTPConnection("127.0.0.1", server.server_address[1], timeout=5)
+            connection.request(method, f"/link?{query}")
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode(), dict(answer.getheaders())
+
+        status, text, headers = page(link(run, "reject"), "GET")
+        assert status == 200 and "<button>Reject</button>" in text and look(run).requests == []
+        assert headers["Content-Security-Policy"].startswith("default-src 'none'")
+        assert headers["Referrer-Policy"] == "no-referrer" and headers["Cache-Control"] == "no-store"
+        assert page(link(run, "reject")[:-1], "POST")[0] == 401
+        assert page(link(run, "reject"), "POST")[0] == 200 and look(run).requests[0].kind == "reject"
+        server.shutdown()
+
+
+def test_a_message_for_people_has_the_links_instead_of_commands() -> None:
+    body = {"kind": "proposal", "run": "r", "id": "lower-lr", "severity": "question", "last_step": 5, "summary": "s",
+            "or": ["stabilizer fix r approve a1"]}  # fmt: skip
+    assert people._lines([body])[1] == "answer: stabilizer fix r approve a1"
+    signed = body | {"links": {"approve": "https://x/link?a&sig=1", "reject": "https://x/link?b&sig=2"}}
+    assert people._lines([signed])[1:] == ["approve: https://x/link?a&sig=1", "reject: https://x/link?b&sig=2"]
 
 
 def refused(run: Path, status: int, *, now: float = NOW, **changes) -> str:
