@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from stabilizer.training.config import load_config
 
 __all__ = [
-    "Session", "__version__", "attach", "check_config", "compare_runs", "diagnose", "init", "load", "load_config",
-    "plot", "report", "show",
+    "Session", "__version__", "attach", "changed_arguments", "check_config", "compare_runs", "diagnose", "init", "load",
+    "load_config", "plot", "report", "show",
 ]  # fmt: skip
 
 _FROM_TRAINING = {"Session": "stabilizer.live.session", "load_config": "stabilizer.training.config"}
@@ -130,6 +130,13 @@ def attach(trainer: Any, **options: Any) -> GuestRun | None:
     from stabilizer.guests.attach import attach
 
     return attach(trainer, **options)
+
+
+def changed_arguments() -> dict[str, Any]:
+    """Arguments that a restart by `stabilizer supervise` changed: `GRPOConfig(**settings | changed_arguments())`."""
+    from stabilizer.live.announced import changed_arguments
+
+    return changed_arguments()
 
 
 def __getattr__(name: str) -> Any:

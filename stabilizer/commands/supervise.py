@@ -1,4 +1,4 @@
-"""`stabilizer supervise -- CMD ...`: run a training command, and restart it after a crash or a located hang."""
+"""`stabilizer supervise -- CMD ...`: run a training command, and restart it after a crash, a located hang or a plan."""
 
 from __future__ import annotations
 
@@ -17,9 +17,13 @@ Examples:
   stabilizer supervise -- stabilizer train addition
   stabilizer supervise --restarts 5 --hang 900 -- accelerate launch train.py
 
-A run of `stabilizer train` is resumed from its newest checkpoint. Another script resumes by itself: the environment
-variable {ATTEMPT} is 1 at first and higher after a restart, e.g. in a script with TRL
-  trainer.train(resume_from_checkpoint=int(os.environ.get("{ATTEMPT}", 1)) > 1)
+A run of `stabilizer train` is resumed from its newest checkpoint. Another script resumes by itself, e.g. with TRL
+  trainer.train(resume_from_checkpoint=transformers.trainer_utils.get_last_checkpoint(args.output_dir))
+The environment variable {ATTEMPT} is 1 at first and higher after a restart.
+
+A change that `attach` cannot make in a running training, such as the group size, is a restart plan: the training saves
+its state and ends, and the next attempt has the changed argument in its command (--num_generations 16) and in
+`stabilizer.changed_arguments()`, for a script: GRPOConfig(**settings | stabilizer.changed_arguments()).
 
 Not restarted: configuration and import errors, the same failure at the same step twice, and what SIGTERM or Ctrl-C
 ended. Signals are forwarded. The exit code is that of the command, {HUNG} for a hang that is not restarted."""

@@ -118,7 +118,8 @@ def proposal(remedy: Remedy, change: Change, onset: int, now: Situation) -> Prop
         return Proposal(remedy, change, onset, "suggest", withheld)
     if now.mode == "approve":
         return Proposal(remedy, change, onset, "ask")
-    allowed = now.mode == "auto-full" or (now.mode == "auto-safe" and remedy.safety == "soft")
+    soft = remedy.safety == "soft" and now.restarts.isdisjoint(change)
+    allowed = now.mode == "auto-full" or (now.mode == "auto-safe" and soft)
     return Proposal(remedy, change, onset, "apply" if allowed and not remedy.asks else "suggest")
 
 

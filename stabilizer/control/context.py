@@ -110,6 +110,7 @@ class Context:
             list_checkpoints=self.controls.checkpoints,
             memory=self.memory,
             affordable=affordable(self.memory, view),
+            restarts=self.controls.restarts,
             mode=self.mode,
             asked=asked,
         )

@@ -142,6 +142,8 @@ class Controls:
         self._configured = dict(self._values)
         self._backend = backend
         self._skip = False
+        self.restarts: frozenset[str] = frozenset()
+        """Knobs that the loop cannot turn while it runs: a change of one ends the process and starts it again."""
 
     def __contains__(self, name: str) -> bool:
         return name in self._values

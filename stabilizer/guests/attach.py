@@ -30,6 +30,7 @@ from stabilizer.guests.trl_probe import TrlProbe
 from stabilizer.guests.trl_ranks import Ranks, SharedKeeper, fingerprint
 from stabilizer.guests.trl_reference import Reference
 from stabilizer.guests.trl_state import TrlKeeper, why_not
+from stabilizer.live.announced import attempt, changed_arguments
 from stabilizer.trainers.trl import state
 
 SAMPLES_EVERY, SAMPLES = 10, 32
@@ -220,7 +221,27 @@ class _Guest:
         for offer in self._knobs.offers():
             self._run.knob(offer.name, offer.get, offer.set, check=offer.check, follow=True)
             names.append(offer.name)
+        if self._restarts_work():
+            for offer in self._knobs.at_restart(names):
+                self._run.restart_knob(offer.name, offer.get, offer.argument, self._saved, offer.check)
         return names
+
+    def _saved(self) -> str:
+        """Where TRL saves its state at the end of this step."""
+        return f"{self._trainer.args.output_dir}/checkpoint-{self._trainer.state.global_step}"
+
+    def _restarts_work(self) -> bool:
+        """Whether the script uses the arguments that restarts changed so far, if any; what it does not use is said."""
+        asked, args = changed_arguments(), self._trainer.args
+        unused = [f"{key}={value}" for key, value in asked.items() if getattr(args, key, value) != value]
+        if unused:
+            words = f"restarted for {', '.join(unused)}, which the script does not use"
+            self._say(f"{words}: give its config **stabilizer.changed_arguments()")
+        return not unused
+
+    def _say(self, text: str) -> None:
+        self._run.event(text)
+        print(f"stabilizer: {text}", file=sys.stderr)
 
     # --- the trainer's own events -----------------------------------------------------------------------------------
 
@@ -249,6 +270,8 @@ class _Guest:
 
     def begin(self) -> None:
         """The training begins, in all processes."""
+        if attempt() > 1 and not self._trainer.state.global_step:
+            self._say("this attempt begins at step 0: give train() resume_from_checkpoint to go on where it was")
         if self._ranks is not None:
             if not self._ranks.join():
                 self._run.watch_only("several processes, and not all of them attached; call attach() in each")
@@ -280,7 +303,7 @@ class _Guest:
             if self._ranks is not None and self._ranks.joined:
                 self._share(self._ranks, stop)
         if stop:
-            control.should_training_stop = True
+            control.should_training_stop = control.should_save = True
 
     def _share(self, ranks: Ranks, stop: bool) -> None:
         """Let the other processes make the same changes now, and see whether they have the same knobs then."""

@@ -31,6 +31,10 @@ class LoopKnob:
     """Our value of the knob that the loop has now."""
     follows: bool = False
     """Whether what the getter says is taken over when somebody else changed it."""
+    moved_at: int = -1_000_000
+    """The step at which somebody else changed it last."""
+    argument: str = ""
+    """The trainer's argument that a restart changes; empty for a knob that acts while the loop runs."""
 
     def apply(self, value: float) -> None:
         """Give the loop a value of ours."""

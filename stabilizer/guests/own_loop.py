@@ -35,6 +35,7 @@ from stabilizer.guests.boundary import Boundary
 from stabilizer.guests.host import GuestHost, Pay
 from stabilizer.guests.knobs import LoopControls, LoopKnob, Rates, our_name, scale_of
 from stabilizer.guests.states import Keeper, LoopStates
+from stabilizer.live.announced import RestartPlan, restarts_left, write_plan
 from stabilizer.live.mirror import end, mirrors
 from stabilizer.live.monitor import Monitor
 from stabilizer.live.rank_watch import announce
@@ -49,6 +50,8 @@ from stabilizer.trainers.other.guesses import guessed
 WATCHING = ("off", "suggest")
 """What remedies may do in a loop whose states nobody can restore: automatic fixes need a way back."""
 ACTING = ("approve", "auto-safe", "auto-full")
+RESTED = 5
+"""Steps without a change after which another change of a knob is a new one: a schedule moves at every step."""
 PATIENCE_S = 2.0
 """Longest wait of a step for its judgement, where fixes may be applied: a decision then holds from the next step on.
 After that the training goes on and does not wait again before the judgement is there."""
@@ -166,8 +169,9 @@ class GuestRun:
         except Exception as error:  # a row of odd things
             self.complain("log", error)
         self._between_steps(wait=self._acts and caught_up)
+        changes = self._apply()
         return Decision(
-            stop=bool(self._host.ended_by), paused=self._host.paused, changes=self._apply(),
+            stop=bool(self._host.ended_by), paused=self._host.paused, changes=changes,
             incidents=len({f.incident for f in self._findings if f.severity != "info"}), findings=self._findings,
         )  # fmt: skip
 
@@ -194,8 +198,8 @@ class GuestRun:
 
     @property
     def knobs(self) -> Mapping[str, LoopKnob]:
-        """The knobs of the loop, for an adapter that shares them with other processes."""
-        return self._knobs
+        """The knobs of the running loop, for an adapter that shares them with other processes."""
+        return {name: knob for name, knob in self._knobs.items() if not knob.argument}
 
     @property
     def skipping(self) -> bool:
@@ -244,7 +248,9 @@ class GuestRun:
             if knob.follows and self._controls.get(name) == knob.applied:
                 with contextlib.suppress(Exception):  # the loop's own object is in the middle of something
                     if (now := knob.moved()) is not None:
-                        knob.applied = now
+                        if self._states is not None and self._step - knob.moved_at > RESTED:
+                            self._states.setting_changed()
+                        knob.applied, knob.moved_at = now, self._step
                         self._controls.adopt(name, now)
 
     def knob(
@@ -274,6 +280,30 @@ class GuestRun:
             self._knobs[ours] = LoopKnob(ours, get, within, base, start, follow)
         except Exception as error:
             self.complain(f"knob {name}", error)
+
+    def restart_knob(
+        self, name: str, get: Callable[[], float], argument: str, saved: Callable[[], str],
+        check: Callable[[float], None] = lambda value: None,
+    ) -> None:  # fmt: skip
+        """Make an argument of the trainer changeable by a restart, which `stabilizer supervise` carries out.
+
+        A change ends the run; the trainer saves its state, in the place that `saved` names, and the next attempt has
+        `argument` in its command and in `stabilizer.changed_arguments()`. Without restarts left there is no such knob.
+        """
+        if not restarts_left():
+            return
+
+        def plan(value: float) -> None:
+            whole = KNOBS[our_name(name)].whole
+            planned = RestartPlan(self._step, {argument: int(value) if whole else value}, saved())
+            write_plan(self.path, planned)
+            self._host.stop(f"a restart with {planned.words}")
+            self.event(f"restart planned: {planned.words}, from {planned.checkpoint}")
+
+        self.knob(name, get, plan, check=check)
+        if knob := self._knobs.get(our_name(name)):
+            knob.argument = argument
+            self._controls.restarts |= {knob.name}
 
     def rates(self, optimizer: Any, schedule: Any = None) -> None:
         """Make the learning rates of a torch optimizer changeable, together with its schedule."""
@@ -308,6 +338,8 @@ class GuestRun:
         self._closed = True
         self._boundary.close()
         self._watchdog.close()
+        if state == "finished" and self._host.ended_by:
+            state = "stopped"
         try:
             self._rows.put(None, timeout=CLOSING_S)
             self._thread.join(CLOSING_S)

@@ -58,7 +58,7 @@ def _follow(trainer: Any, ranks: Ranks, rank: int, world: int) -> None:
             guard(turned.step_ended)
             with watch.heart.phase("paused"):  # waits for the first process, which is watched itself
                 if guard(follower.follow):
-                    control.should_training_stop = True
+                    control.should_training_stop = control.should_save = True
 
         def on_train_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
             watch.close()

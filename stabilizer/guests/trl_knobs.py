@@ -5,13 +5,14 @@
                                                                     and their log-probabilities measured, under the old
     prompts a step (gradient accumulation)                          the next step at which accumulation is aligned
 
-What is not here needs a restart: batch size per device, group size, precision, adapters, the vLLM mode.
+The group size, and what this trainer cannot change live, take a restart (`AT_RESTART`). The batch size per device,
+precision, adapters and the vLLM mode are for a person to change.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +21,11 @@ from stabilizer.guests.trl_reference import Reference, adapted
 
 SCALES = {"group": "group_std", "none": "group_mean", "batch": "batch_std"}
 """TRL's `scale_rewards` as our advantages."""
+AT_RESTART = {
+    "group_size": "num_generations", "beta": "beta", "temperature": "temperature",
+    "max_completion": "max_completion_length", "max_grad_norm": "max_grad_norm", "inner_epochs": "num_iterations",
+}  # fmt: skip
+"""Knobs that a restart can set, as arguments of TRL."""
 Number = Callable[[], float]
 Setter = Callable[[float], None]
 
@@ -33,6 +39,8 @@ class Offer:
     set: Setter
     check: Setter = lambda value: None
     """ValueError if this trainer cannot have that value."""
+    argument: str = ""
+    """TRL's argument, for a knob that takes a restart."""
 
 
 class TrlKnobs:
@@ -61,6 +69,22 @@ class TrlKnobs:
             except (AttributeError, TypeError, ValueError, KeyError):
                 continue
             yield offer
+
+    def at_restart(self, live: Collection[str]) -> Iterator[Offer]:
+        """Knobs that take a restart: those that are not live, or live only in part."""
+        args = self._trainer.args
+        for name, argument in AT_RESTART.items():
+            value = getattr(args, argument, None)
+            if isinstance(value, (int, float)) and (name not in live or name in self.withheld):
+                check = self._check_group if name == "group_size" else lambda value: None
+                yield Offer(name, functools.partial(float, value), lambda value: None, check, argument)
+
+    def _check_group(self, value: float) -> None:
+        batch = int(getattr(self._trainer.args, "generation_batch_size", 0) or 0)
+        if value < 2 or batch % int(value):
+            raise ValueError(
+                f"num_generations = {value:g}: must be at least 2 and divide generation_batch_size={batch}"
+            )
 
     def step_ended(self) -> None:
         """A step ended: make the change that waited for an aligned accumulation."""
@@ -194,7 +218,7 @@ class TrlKnobs:
         from trl.trainer.utils import add_fused_lm_head
 
         model.forward = self._heads.setdefault(id(model), model.forward)  # without the head of an earlier change
-        cast = self._trainer.args.cast_lm_head_to_fp32
+        cast = getattr(self._trainer.args, "cast_lm_head_to_fp32", False)  # RLOO has no such setting
         add_fused_lm_head(model, temperature=temperature, cast_lm_head_to_fp32=cast, outputs=outputs)
 
     def _set_longest(self, value: float) -> None:

@@ -44,7 +44,7 @@ class Reference:
         for name, what in (("is_deepspeed_enabled", "DeepSpeed"), ("is_fsdp_enabled", "FSDP")):
             if getattr(trainer, name, False):
                 return f"no reference can be added under {what}"
-        if trainer.args.cast_lm_head_to_fp32:
+        if getattr(trainer.args, "cast_lm_head_to_fp32", False):
             return "no reference can be added with cast_lm_head_to_fp32"
         if getattr(trainer.model, "hf_quantizer", None) is not None:
             return "no reference can be added to a quantized model"

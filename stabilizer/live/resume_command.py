@@ -1,9 +1,10 @@
-"""The command that continues a run of our own trainer: the same start, with `--resume` for what fixed its beginning."""
+"""The command of the next attempt: of our own trainer with `--resume`, of another program with changed arguments."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 KEPT = {"--remedy": 1, "--fork": 1, "--dashboard": 0, "--port": 1, "--json": 0, "--debug": 0}
 """Options of `train` that go with `--resume`, and how many values each has."""
@@ -22,6 +23,27 @@ def resuming(command: Sequence[str], run: Path | None) -> list[str]:
             if KEPT[name] and not value and words:
                 kept.append(words.pop(0))
     return [*command[: begin + 1], "--resume", str(run), *kept]
+
+
+def with_arguments(command: Sequence[str], changed: Mapping[str, Any]) -> list[str]:
+    """The command with other values of its options.
+
+    An option that it does not have is added only beside `--config`, as parsers of such files understand it. A script
+    gets the rest from `stabilizer.changed_arguments()`.
+    """
+    words = list(command)
+    for name, value in changed.items():
+        flags = (f"--{name}", f"--{name.replace('_', '-')}")
+        places = [place for place, word in enumerate(words) if word.partition("=")[0] in flags]
+        for place in places:
+            flag, equals, _ = words[place].partition("=")
+            if equals:
+                words[place] = f"{flag}={value}"
+            elif place + 1 < len(words):
+                words[place + 1] = str(value)
+        if not places and any(word.partition("=")[0] == "--config" for word in words):
+            words += [flags[0], str(value)]
+    return words
 
 
 def _verb(command: Sequence[str]) -> int | None:

@@ -1,4 +1,4 @@
-"""Run a training command and restart it after a crash or a located hang, within a budget.
+"""Run a training command and restart it after a crash, a located hang or a restart plan, within a budget.
 
 The processes of the command say which run directory they write, through a file named by `STABILIZER_SUPERVISED`. A run
 is known then, so the step of a failure and the heartbeats are known too. Without one, only crashes are restarted.
@@ -25,8 +25,18 @@ from typing import Any, NamedTuple
 
 from stabilizer.core.failures import kind_of
 from stabilizer.core.text import plain, spoken
-from stabilizer.live.announced import ATTEMPT, SUPERVISED, WHY
-from stabilizer.live.resume_command import resuming
+from stabilizer.live.announced import (
+    ARGUMENTS,
+    ATTEMPT,
+    LEFT,
+    PLAN,
+    SUPERVISED,
+    WHY,
+    RestartPlan,
+    changed_arguments,
+    read_plan,
+)
+from stabilizer.live.resume_command import resuming, with_arguments
 from stabilizer.live.watchdog import SETTING
 from stabilizer.runs.heartbeats import FRESH_S, Beat, read_beats
 from stabilizer.runs.listing import whole_number
@@ -88,6 +98,8 @@ class Ending(NamedTuple):
     step: int | None
     hopeless: bool = False
     """A restart would fail in the same way."""
+    plan: RestartPlan | None = None
+    """The process ended for this change of its arguments."""
 
 
 class Supervisor:
@@ -100,6 +112,8 @@ class Supervisor:
         """The signal that asked the whole to end."""
         self._folder = Path(tempfile.mkdtemp(prefix="stabilizer-supervise-"))
         self._tail: deque[bytes] = deque()
+        self._changed = changed_arguments()
+        """Arguments that restart plans changed so far."""
 
     def run(self) -> int:
         """Attempt after attempt; returns the exit code of the last one."""
@@ -118,12 +132,13 @@ class Supervisor:
         last: Ending | None = None
         while (ending := self._attempt(command, attempt, why)) is not None:
             stop = self._stops(ending, last, attempt)
-            pause = min(LONGEST_PAUSE_S, self._plan.pause_s * 2 ** (attempt - 1))
+            pause = 0.0 if ending.plan else min(LONGEST_PAUSE_S, self._plan.pause_s * 2 ** (attempt - 1))
             self._note(attempt, ending, stop or f"attempt {attempt + 1} begins in {spoken(pause)}", restart=not stop)
             if stop or not self._slept(pause):
                 return ending.code
             last, why, attempt = ending, ending.why, attempt + 1
-            command = resuming(self._plan.command, self._run())
+            self._changed |= ending.plan.arguments if ending.plan else {}
+            command = with_arguments(resuming(self._plan.command, self._run()), self._changed)
         return CANNOT_START
 
     def _stops(self, ending: Ending, last: Ending | None, attempt: int) -> str:
@@ -146,6 +161,8 @@ class Supervisor:
     def _attempt(self, command: Sequence[str], attempt: int, why: str) -> Ending | None:
         """Run the command to its end; None when it can't be started."""
         environment = {**os.environ, SUPERVISED: str(self._announced()), ATTEMPT: str(attempt), WHY: why}
+        environment[LEFT] = str(max(0, self._plan.restarts - attempt + 1))
+        environment[ARGUMENTS] = json.dumps(self._changed)
         if self._plan.hang_s:
             environment[SETTING] = str(self._plan.hang_s)
         try:
@@ -199,7 +216,7 @@ class Supervisor:
     def _ending(self, code: int) -> Ending:
         """How a process ended that was not ended by us."""
         if code == 0:
-            return Ending(0, "", "", None)
+            return self._planned()
         text = b"".join(self._tail).decode(errors="replace")
         message = _message(text)
         signalled = f" (signal {code - 128})" if code > 128 else ""
@@ -211,6 +228,15 @@ class Supervisor:
         hopeless = code == USAGE or kind_of(text) == "config-error" or bool(HOPELESS.search(message))
         why = f"exit code {code}{signalled}" + (f": {message}" if message else "")
         return Ending(code, why, re.sub(r"0x[0-9a-f]+|\d+", "#", f"{code} {message}"), step, hopeless)
+
+    def _planned(self) -> Ending:
+        """The end of a process that ended well: it was done, or it left a restart plan, which is taken up once."""
+        run = self._run()
+        if run is None or (plan := read_plan(run)) is None:
+            return Ending(0, "", "", None)
+        with contextlib.suppress(OSError):
+            (run / PLAN).rename(run / f"taken-{PLAN}")
+        return Ending(0, f"it ended for a change of {plan.words}", f"plan {plan.words}", plan.step, plan=plan)
 
     # --- around it --------------------------------------------------------------------------------------------------
 
@@ -257,6 +283,7 @@ class Supervisor:
         """Report the end of an attempt, and write it into the run where one is known."""
         how = f"{ending.why}; {then}" if ending.why else then
         data = {"event": "ended", "attempt": attempt, **ending._asdict(), "restart": restart}
+        data["plan"] = ending.plan._asdict() if ending.plan else None
         self._say(plain(f"attempt {attempt}: {how}", 2000), data)
         if (run := self._run()) is not None:
             with contextlib.suppress(OSError), open(run / RECORD, "a", encoding="utf-8") as file:

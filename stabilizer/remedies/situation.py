@@ -50,6 +50,8 @@ class Situation:
     memory: Memory = field(default_factory=Memory)
     affordable: float = math.inf
     """Steps left in the budget of fixes."""
+    restarts: frozenset[str] = frozenset()
+    """Knobs that take a restart."""
     mode: Mode = "suggest"
     asked: str = ""
     """The remedy with an open proposal for this incident; empty if there is none."""

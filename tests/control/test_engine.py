@@ -87,6 +87,19 @@ def test_the_hypothesis_is_written_before_anything_changes() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("mode", "live", "restart"),
+    [("approve", "ask", "ask"), ("auto-safe", "apply", "suggest"), ("auto-full", "apply", "apply")],
+)
+def test_a_fix_that_takes_a_restart_needs_a_person_or_auto_full(mode: str, live: str, restart: str) -> None:
+    run = Simulation(mode, cause=too_fast)
+    now = need(run, "lr-too-high")
+    change = LOWER_LR.change(now.knobs)
+    assert change is not None
+    assert proposal(LOWER_LR, change, 1, now).handling == live
+    assert proposal(LOWER_LR, change, 1, replace(now, restarts=frozenset(change))).handling == restart
+
+
 def going_back(*, broken: bool, left: float) -> tuple[Simulation, bool]:
     """A run whose reward has fallen because its weights broke, or to what the world outside leaves of it, and whether
     it went back."""

@@ -192,6 +192,16 @@ def test_a_knob_reaches_every_place_that_reads_it(tmp_path, knob, value, seen):
     assert rows[:2] != rows[2:4] and rows[-1] == pytest.approx(value)
 
 
+def test_rloo_has_the_knobs_of_its_settings(tmp_path):
+    run = trainer(tmp_path / "out", steps=8, rloo=True, beta=0.0)
+    guest = attach(run, runs=tmp_path / "runs")
+    turn(guest, {2: {"control/temperature": 0.5, "control/beta": 0.2, "control/epsilon_high": 0.4}})
+    run.train()
+    assert (run.temperature, run.generation_config.temperature, run.beta, run.epsilon_high) == (0.5, 0.5, 0.2, 0.4)
+    assert [row["step"] for row in run.state.log_history if "kl" in row] == [3, 4, 5, 6, 7, 8]
+    assert "control/advantage" not in guest._controls and "control/entropy_coef" not in guest._controls
+
+
 def test_a_new_temperature_is_the_learners_too(tmp_path):
     """With the learner at another temperature the first ratio would not be 1, and some tokens would be clipped."""
     run = trainer(tmp_path / "out", steps=6, num_iterations=1, steps_per_generation=2, learning_rate=0.0)
@@ -232,10 +242,13 @@ def test_what_others_turn_shows_in_the_rows(tmp_path):
 # --- checkpoints of ours ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("lora", [False, True])
-def test_a_return_restores_weights_optimizer_and_schedule_bit_for_bit(tmp_path, lora):
-    adapters = LoraConfig(task_type="CAUSAL_LM", target_modules=["q_proj", "v_proj"]) if lora else None
-    run = trainer(tmp_path / "out", steps=14, lr_scheduler_type="linear", learning_rate=0.01, adapters=adapters)
+@pytest.mark.parametrize("policy", ["full", "adapter", "rloo"])
+def test_a_return_restores_weights_optimizer_and_schedule_bit_for_bit(tmp_path, policy):
+    adapters = LoraConfig(task_type="CAUSAL_LM", target_modules=["q_proj", "v_proj"]) if policy == "adapter" else None
+    run = trainer(
+        tmp_path / "out", steps=14, lr_scheduler_type="linear", learning_rate=0.01, adapters=adapters,
+        rloo=policy == "rloo",
+    )  # fmt: skip
     guest = attach(run, runs=tmp_path / "runs", remedy="approve", checkpoint_every=4)
     seen, plain = {}, guest.log
 
@@ -286,8 +299,9 @@ def jumping(folder, remedy, **settings):
     return run, guest
 
 
-def test_auto_full_finds_a_jump_of_the_rate_and_puts_it_back(tmp_path):
-    run, guest = jumping(tmp_path, "auto-full")
+@pytest.mark.parametrize("rloo", [False, True])
+def test_auto_full_finds_a_jump_of_the_rate_and_puts_it_back(tmp_path, rloo):
+    run, guest = jumping(tmp_path, "auto-full", rloo=rloo)
     run.train()
     actions = RunReader(guest.path).actions
     applied = [action for action in actions if action.entry == "applied"]
@@ -402,6 +416,22 @@ def test_a_training_that_raises_is_on_record_as_failed(tmp_path):
     with pytest.raises(ZeroDivisionError, match="in the reward"):
         run.train()
     assert json.loads((guest.path / "status.json").read_text())["state"] == "failed"
+
+
+@pytest.mark.parametrize(("left", "in_force"), [("2", True), ("2", False), ("0", True)])
+def test_a_group_size_can_be_planned_while_restarts_are_left_and_the_last_one_worked(
+    tmp_path, monkeypatch, capsys, left, in_force
+):
+    monkeypatch.setenv("STABILIZER_RESTARTS_LEFT", left)
+    monkeypatch.setenv("STABILIZER_ATTEMPT", "2")
+    monkeypatch.setenv("STABILIZER_ARGUMENTS", json.dumps({"num_generations": 4 if in_force else 8}))
+    guest = attach(trainer(tmp_path / "out"), runs=tmp_path / "runs")
+    assert ("control/group_size" in guest._controls) is (left == "2" and in_force)
+    assert ("restarted for num_generations=8, which the script does not use" in capsys.readouterr().err) is not in_force
+    if "control/group_size" in guest._controls:
+        with pytest.raises(ValueError, match="must be at least 2 and divide generation_batch_size=8"):
+            guest._controls.set("control/group_size", 3)
+    guest.finish()
 
 
 def test_only_the_main_process_has_a_run(tmp_path):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from stabilizer.live.resume_command import resuming
+from stabilizer.live.resume_command import resuming, with_arguments
 from stabilizer.live.supervise import RECORD, hung
 from stabilizer.runs.heartbeats import Beat
 
@@ -155,6 +155,75 @@ def test_only_what_fits_a_resume_is_kept_of_our_command(tmp_path):
     assert resuming(start, tmp_path) == resumed
     assert resuming(start, None) == start
     assert resuming(["python", "train.py"], tmp_path) == ["python", "train.py"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (["train.py", "--num_generations", "8", "--lr=1"], ["train.py", "--num_generations", "16", "--lr=1"]),
+        (["train.py", "--num-generations=8"], ["train.py", "--num-generations=16"]),
+        (["trl", "grpo", "--config", "a.yaml"], ["trl", "grpo", "--config", "a.yaml", "--num_generations", "16"]),
+        (["python", "train.py"], ["python", "train.py"]),
+        (["train.py", "--num_generations"], ["train.py", "--num_generations"]),
+    ],
+)
+def test_a_changed_argument_replaces_the_one_of_the_command(before, after):
+    assert with_arguments(before, {"num_generations": 16}) == after
+
+
+PLANNING = """
+import os, sys, stabilizer
+settings = {"group": 4, "rate": 1.0} | stabilizer.changed_arguments()
+print(os.environ["STABILIZER_ATTEMPT"], settings, sys.argv[2:])
+run = stabilizer.init("mine", runs=sys.argv[1], config=settings)
+run.restart_knob("group_size", lambda: settings["group"], "group", lambda: "here/3")
+for step in range(1, 4):
+    if step == 3 and settings["group"] < 16:
+        run._controls.set("control/group_size", settings["group"] * 2)
+    if run.log({"reward": 0.5}, step).stop:
+        break
+run.finish()
+"""
+
+
+def planned(tmp_path: Path, restarts: int) -> tuple[subprocess.CompletedProcess[str], list[Path]]:
+    script = tmp_path / "loop.py"
+    script.write_text(PLANNING)
+    command = [
+        *RUN,
+        "--restarts",
+        str(restarts),
+        "--",
+        sys.executable,
+        str(script),
+        str(tmp_path / "runs"),
+        "--group=4",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    return done, sorted((tmp_path / "runs").glob("*"), key=lambda run: (run / "run.json").stat().st_mtime)
+
+
+def test_a_restart_plan_is_carried_out_with_the_changed_arguments(tmp_path):
+    done, runs = planned(tmp_path, 3)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        f"{attempt} {{'group': {group}, 'rate': 1.0}} ['--group={group}']"
+        for attempt, group in ((1, 4), (2, 8), (3, 16))
+    ]
+    assert [json.loads((run / "status.json").read_text())["state"] for run in runs] == [
+        "stopped",
+        "stopped",
+        "finished",
+    ]
+    ended = json.loads((runs[0] / RECORD).read_text())
+    assert ended["plan"] == {"step": 3, "arguments": {"group": 8}, "checkpoint": "here/3"} and ended["restart"]
+    assert "it ended for a change of group=8" in done.stderr
+
+
+def test_a_knob_that_takes_a_restart_is_there_only_while_restarts_are_left(tmp_path):
+    done, runs = planned(tmp_path, 1)
+    assert done.returncode == 1 and "no knob 'control/group_size'" in done.stderr
+    assert len(runs) == 2, "the second attempt has no restart left"
 
 
 def test_a_stall_has_to_last_before_a_process_is_ended():
