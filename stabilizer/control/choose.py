@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,7 +12,7 @@ from stabilizer.remedies import LIKELY, LOWER_LR, RESTORE, ROLL_BACK, fitting
 from stabilizer.remedies.base import Change, Remedy
 from stabilizer.remedies.evidence import leapt_far
 from stabilizer.remedies.going_back import returns
-from stabilizer.remedies.situation import OUTSIDE, Situation
+from stabilizer.remedies.situation import OUTSIDE, Mode, Situation
 from stabilizer.remedies.urgency import DIVERGENCE, rank
 
 SUGGESTIONS = 3
@@ -118,9 +119,13 @@ def proposal(remedy: Remedy, change: Change, onset: int, now: Situation) -> Prop
         return Proposal(remedy, change, onset, "suggest", withheld)
     if now.mode == "approve":
         return Proposal(remedy, change, onset, "ask")
-    soft = remedy.safety == "soft" and now.restarts.isdisjoint(change)
-    allowed = now.mode == "auto-full" or (now.mode == "auto-safe" and soft)
-    return Proposal(remedy, change, onset, "apply" if allowed and not remedy.asks else "suggest")
+    return Proposal(remedy, change, onset, "apply" if _applies(remedy, change, now.mode, now.restarts) else "suggest")
+
+
+def _applies(remedy: Remedy, change: Change, mode: Mode, restarts: Collection[str]) -> bool:
+    """Whether an automatic mode makes a change; one that takes a restart is as hard as a hard fix."""
+    soft = remedy.safety == "soft" and not any(knob in restarts for knob in change)
+    return not remedy.asks and (mode == "auto-full" or (mode == "auto-safe" and soft))
 
 
 def left_to_people(remedy: Remedy, cause: Cause) -> str:
