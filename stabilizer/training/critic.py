@@ -14,6 +14,7 @@ from transformers import PreTrainedModel
 
 from stabilizer.training.rollout.logprobs import Scorer
 from stabilizer.training.rollout.rollouts import Rollouts
+from stabilizer.training.sharding import within
 
 
 class Critic(nn.Module):
@@ -36,6 +37,9 @@ class Critic(nn.Module):
     def values(self, rollouts: Rollouts, hidden_BTH: Tensor | None) -> Tensor:
         """Values of all completion positions, in float32; `hidden_BTH` is the policy's hidden states for a shared
         critic."""
+        return within(self, lambda: self._values(rollouts, hidden_BTH))
+
+    def _values(self, rollouts: Rollouts, hidden_BTH: Tensor | None) -> Tensor:
         if self.trunk is not None:
             hidden_BTH = self._scorer.hidden_states(self.trunk, rollouts)
         assert hidden_BTH is not None, "a shared critic reads the policy's hidden states"

@@ -29,6 +29,7 @@ from stabilizer.training.ranks import ALONE, Ranks
 from stabilizer.training.rollout.logprobs import Scorer, TokenStats
 from stabilizer.training.rollout.rollouts import Rollouts
 from stabilizer.training.settings import TrainConfig
+from stabilizer.training.sharding import is_sharded, whole
 from stabilizer.training.state import Progress
 from stabilizer.training.values import value_loss
 
@@ -111,7 +112,9 @@ class Learner:
         self.all_parameters = [*self.parameters, *self._critic_parameters]
         groups = [{"params": self.parameters}, {"params": self._critic_parameters}]
         self.optimizer = build_optimizer(groups, betas=config.optim.betas, weight_decay=config.optim.weight_decay)
-        self.moved = Moved(self.parameters)
+        self._sharded = is_sharded(policy.model)
+        self._sharers = ranks if self._sharded else ALONE
+        self.moved = Moved(self.parameters, sharers=self._sharers)
         self._adaptive_clip = AdaptiveClip(factor=config.optim.adaptive_clip) if config.optim.adaptive_clip else None
 
     def reset(self) -> None:
@@ -172,7 +175,14 @@ class Learner:
             loss.backward()
             total = total + loss.detach()
             seen.append((part_R, outputs.detached()))
-        self._ranks.add_gradients(self.all_parameters)
+        if self._sharded:
+            if self._ranks.lacks(parts, mine):  # it still has to gather and add what the other ranks do
+                rows = batch.rows(parts[0][:1])
+                outputs = self._outputs(rows, knobs, only_critic=only_critic)
+                loss, _ = self._terms(rows, outputs, knobs, per_token, only_critic=only_critic)
+                (0.0 * loss).backward()
+        else:
+            self._ranks.add_gradients(self.all_parameters)
         if len(parts) > 1 or self._ranks.size > 1:  # metrics of a whole minibatch, from the numbers of its parts
             whole, total = self._whole(seen, total)
             with torch.no_grad():
@@ -200,7 +210,8 @@ class Learner:
 
     def _stats(self, batch: Batch, knobs: Knobs, *, hidden: bool) -> TokenStats:
         """A pass of the policy over the rows that have a gradient. The other rows are scored without gradients, or not
-        at all if no weight has changed since their numbers were computed."""
+        at all if no weight has changed since their numbers were computed. Ranks that share the weights make one pass
+        each."""
 
         def scored(rollouts: Rollouts) -> TokenStats:
             return self._scorer.logps(
@@ -215,7 +226,7 @@ class Learner:
         rollouts, idle_B = batch.rollouts, self._idle(batch, knobs)
         known = batch.entropy_BT is not None
         share = float(idle_B.float().mean())
-        if share in (0, 1) or (share < IDLE and not known):
+        if self._sharded or share in (0, 1) or (share < IDLE and not known):
             return scored(rollouts)
         idle_R, pulling_R = idle_B.nonzero()[:, 0], (~idle_B).nonzero()[:, 0]
         pulling = scored(rollouts.rows(pulling_R))
@@ -277,7 +288,7 @@ class Learner:
         """Scale gradients down to their limit; the returned norms are those before scaling."""
         limit = max_norm
         gradients = [p.grad for p in self.parameters if p.grad is not None]
-        norm = torch.nn.utils.get_total_norm(gradients)
+        norm = _total_norm(gradients)
         metrics = {"optim/grad_norm": norm.item()}
         if self._adaptive_clip and metrics["optim/grad_norm"] != 0:  # 0: no gradient, so no usual size
             state, limit = self._adaptive_clip.step(tuple(progress.norms), metrics["optim/grad_norm"], max_norm)
@@ -288,13 +299,14 @@ class Learner:
         if limit < metrics["optim/grad_norm"] + 1e-6:  # else it would multiply all of them by 1
             torch.nn.utils.clip_grads_with_norm_(self.parameters, limit, norm)
         if self._critic:
-            norm = torch.nn.utils.clip_grad_norm_(self._critic_parameters, max_norm)
+            norm = whole(torch.nn.utils.clip_grad_norm_(self._critic_parameters, max_norm))
             metrics["value/grad_norm"] = norm.item()
         return metrics
 
     def _sampled_gradient(self) -> Tensor:
         """The gradient of a sample of the weights."""
-        return torch.cat(slices([p.grad.reshape(-1) for p in self.parameters if p.grad is not None], SAMPLED))
+        gradients = [p.grad.contiguous() for p in self.parameters if p.grad is not None]
+        return torch.cat(self._sharers.gather(torch.cat(slices(gradients, SAMPLED))))
 
     def set_lr(self, step: int, scale: float) -> float:
         """Set the learning rate of a step and return the policy's. The critic follows the same schedule from its own
@@ -385,6 +397,11 @@ def _explained_variance(rows: list[dict[str, float]]) -> dict[str, float]:
     return {"value/explained_variance": _mean(known)} if known else {}
 
 
+def _total_norm(gradients: Sequence[Tensor]) -> Tensor:
+    """L2 norm of all gradients together."""
+    return whole(torch.nn.utils.get_total_norm(gradients))
+
+
 def _block_norms(model: torch.nn.Module) -> dict[str, float]:
     """Gradient norm of each numbered block of layers, and of all other weights together."""
     blocks: dict[str, list[Tensor]] = {}
@@ -392,5 +409,5 @@ def _block_norms(model: torch.nn.Module) -> dict[str, float]:
         if parameter.grad is not None:
             number = next((part for part in name.split(".") if part.isdigit()), None)
             blocks.setdefault("other" if number is None else f"block{number}", []).append(parameter.grad)
-    norms = {name: torch.nn.utils.get_total_norm(gradients).item() for name, gradients in blocks.items()}
+    norms = {name: _total_norm(gradients).item() for name, gradients in blocks.items()}
     return {f"optim/grad_norm/{name}": norm for name, norm in norms.items()}

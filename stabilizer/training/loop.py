@@ -9,16 +9,19 @@ Shape letters: G groups (prompts), N completions per group, B = G x N rows, T co
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from time import perf_counter
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
+from transformers import PreTrainedModel
 
 from stabilizer.core.earnings import BATCHES, Paid
 from stabilizer.core.knobs import Checkpoint, Controls
@@ -45,12 +48,14 @@ from stabilizer.training.rollout.engines import build_engine, build_scorer
 from stabilizer.training.rollout.logprobs import has_plain_head
 from stabilizer.training.rollout.rollouts import Rollouts
 from stabilizer.training.rollout.turns import Outcome
-from stabilizer.training.saved import adapt, load_state, starting_policy, write_policy
+from stabilizer.training.saved import adapt, load_state, policy_with, starting_policy, write_policy
 from stabilizer.training.settings import TrainConfig
+from stabilizer.training.sharding import gathered, shard, whole
 from stabilizer.training.state import Loaded, Progress, Weights, apply, decode, to_files
 from stabilizer.training.tasks import Problem, Score, random_bits
 from stabilizer.training.tensor_file import TensorFile
 
+T = TypeVar("T")
 REUSE = 1e-3
 """Largest |ratio - 1| before any update at which the sampler's log-probabilities count as equal to the learner's."""
 
@@ -88,10 +93,14 @@ class Trainer:
         for model in (self.policy.model, self.critic.trunk if self.critic else None):
             if model is not None and config.gradient_checkpointing:
                 model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        ranks.agree(Weights(self.policy.model, self.critic).parameters().values(), "at the start")
+        self.sharded = config.sharding == "full" and ranks.size > 1
+        """Whether each rank holds a part of the weights only."""
+        self._shard(self.policy.model, self.critic)
         self.engine = build_engine(config.rollout, self.policy)
-        self.reference = Reference(self.policy.model, lambda: self._load_policy().model, adapters=config.lora.rank > 0)
+        self.reference = Reference(self.policy.model, self._load_reference, adapters=config.lora.rank > 0)
         self.learner = Learner(config, self.policy, self.critic, self.scorer, ranks)
-        self.collector = Collector(config, self.task, self.policy, self.engine, self.learner.arithmetic, ranks)
+        self.collector = Collector(config, self.task, self.policy, self.engine, self._generating, ranks)
         self.on_phase: Callable[[str], object] = unobserved
         self._weights = Weights(self.policy.model, self.critic)
         self._folder = Path(checkpoints)
@@ -105,7 +114,6 @@ class Trainer:
         """Held-out problems whose reward failed when the newest step was validated; 0 without a validation."""
         self.passed_over: list[str] = []
         """Checkpoints that the last `resume` could not load, each with the reason, newest first."""
-        ranks.agree(self._weights.parameters().values(), "at the start")
 
     def watched_by(self, on_phase: Callable[[str], object]) -> None:
         """Have phases reported: rollout, reward, update, sync, validation, save and other."""
@@ -292,7 +300,7 @@ class Trainer:
                 )
             return logp_BT, entropy_BT, self.critic.values(rows, hidden_BTH) if self.critic else None
 
-        with self.learner.arithmetic():
+        with self.learner.arithmetic(), gathered(self.policy.model, self.critic):
             logp_BT, entropy_BT, value_BT = self.ranks.every_row(passed, rollouts)
         if logp_BT is None:
             return rollouts.logp_BT, rollouts.entropy_BT, value_BT
@@ -304,7 +312,7 @@ class Trainer:
             self._progress.reference = True
         if not self._progress.reference:
             return None
-        with self.reference.model() as model, self.learner.arithmetic():
+        with self.reference.model() as model, gathered(model), self.learner.arithmetic():
             dtype = torch.float32 if knobs.head_float32 else None
             (logp_BT,) = self.ranks.every_row(
                 lambda rows: (self.scorer.logps(model, rows, knobs.temperature, head_dtype=dtype).logp_BT,), rollouts
@@ -436,7 +444,14 @@ class Trainer:
 
     def state(self) -> dict[str, bytes]:
         """A copy of everything that later steps depend on. The knobs are included for a resume."""
+        return self._with_all_parts(Trainer._state)
+
+    def _state(self) -> dict[str, bytes]:
         return {name: bytes(content) for name, content in self._files().items()}
+
+    def _with_all_parts(self, method: Callable[..., T], *args: Any) -> T:
+        """The result of a method that reads weights: all ranks call it if each holds a part of them."""
+        return self.ranks.call(self, method, *args) if self.sharded else method(self, *args)
 
     def _files(self) -> dict[str, bytes | TensorFile]:
         return to_files(
@@ -459,10 +474,10 @@ class Trainer:
         """Write the current state and thin out the old ones; raises OSError when the write cannot be made durable."""
         self._refuse_if_torn()
         self._progress.lineage.setdefault(str(self.attempt), self._begin)
-        files: Mapping[str, bytes | TensorFile] = self._files()
-        if remember and (remember := self._ring.takes(files)):
-            files = {name: bytes(content) for name, content in files.items()}
-        saved = disk.write(self._folder, self.step, self.attempt, files)
+        saved = self._with_all_parts(Trainer._write, remember)
+        if isinstance(saved, OSError):
+            raise saved
+        assert saved is not None, "rank 0 writes the state"
         there = set(disk.scan(self._folder))  # not those in memory: they are lost with the process
         present = [checkpoint for checkpoint in self.checkpoints() if checkpoint in there]
         also = [*self._progress.kept, *([self._progress.best_step] if self.config.checkpoint.best else [])]
@@ -470,9 +485,27 @@ class Trainer:
         for old in present:
             if old.step not in kept:
                 disk.remove(old)
-        if remember:
-            self._ring.put(saved, {name: bytes(content) for name, content in files.items()})
         return saved
+
+    def _write(self, remember: bool) -> Checkpoint | OSError | None:
+        """Write the current state on rank 0, with the parts of all ranks, and put it into memory if it fits. An error
+        of the disk is returned, because the ranks still work together."""
+        files: Mapping[str, bytes | TensorFile] = self._files()
+        tensors = [content for content in files.values() if isinstance(content, TensorFile)]
+        try:
+            if not self.ranks.leads:
+                return None
+            if remember := remember and self._ring.takes(files):
+                files = {name: bytes(content) for name, content in files.items()}
+            saved = disk.write(self._folder, self.step, self.attempt, files)
+            if remember:
+                self._ring.put(saved, {name: bytes(content) for name, content in files.items()})
+            return saved
+        except OSError as error:
+            return error
+        finally:
+            for content in tensors:
+                content.finish()
 
     def checkpoints(self) -> list[Checkpoint]:
         """States this run can return to, oldest first; branches that a rollback abandoned are excluded."""
@@ -534,7 +567,13 @@ class Trainer:
     def save_pretrained(self, path: Path) -> None:
         """Write the policy, adapters merged in, as a folder that `transformers` and vLLM can load and `model` can
         name."""
-        write_policy(self.policy, self.config, path)
+        write_policy(self._with_all_parts(Trainer._whole_policy), self.config, path)
+
+    def _whole_policy(self) -> Policy:
+        if not self.sharded:
+            return self.policy
+        named = {name: {key: whole(t) for key, t in part.items()} for name, part in self._weights.named().items()}
+        return policy_with(self.config, lambda _: named)
 
     def _take_threads(self) -> None:
         """Results depend on the number of threads, and other code in the process may have changed it."""
@@ -544,6 +583,21 @@ class Trainer:
 
     def _load_policy(self) -> Policy:
         return starting_policy(self.config, self.device)
+
+    def _load_reference(self) -> PreTrainedModel:
+        model = self._load_policy().model.requires_grad_(False)
+        self._shard(model)
+        return model
+
+    def _shard(self, *models: torch.nn.Module | None) -> None:
+        for model in models:
+            if self.sharded and model is not None:
+                shard(model, self.ranks)
+
+    @contextlib.contextmanager
+    def _generating(self) -> Iterator[None]:
+        with gathered(self.policy.model), self.learner.arithmetic():
+            yield
 
     def _knobs(self) -> dict[str, float | str]:
         """The configured settings, without those that this model has no layer for."""

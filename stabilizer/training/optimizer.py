@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 from torch.optim.adamw import adamw
 
+from stabilizer.training.sharding import own
+
 COPY = "float32"
 """The name of the copy in the optimizer's state, beside the two moments."""
 SHORT = (torch.bfloat16, torch.float16)
@@ -58,7 +60,7 @@ class CopyingAdamW(torch.optim.AdamW):
             fused=True, amsgrad=False, maximize=False, beta1=first, beta2=second,
             lr=group["lr"], weight_decay=group["weight_decay"], eps=group["eps"],
         )  # fmt: skip
-        torch._foreach_copy_(learning, copies)
+        torch._foreach_copy_([own(p) for p in learning], [own(copy) for copy in copies])
 
     def _state_of(self, parameter: Tensor) -> dict[str, Any]:
         state: dict[str, Any] = self.state[parameter]

@@ -26,6 +26,7 @@ from torch import Tensor, nn
 from stabilizer.core.knobs import Controls
 from stabilizer.training.rollout.rollouts import Rollouts
 from stabilizer.training.settings import TrainConfig
+from stabilizer.training.sharding import is_part
 
 T = TypeVar("T")
 MEETING = timedelta(minutes=10)
@@ -114,6 +115,10 @@ class Ranks:
         parts = rollouts.passes(micro_batch, micro_tokens)
         return parts, parts[self.rank :: self.size]
 
+    def lacks(self, parts: Sequence[Tensor], mine: Sequence[Tensor]) -> bool:
+        """Whether another rank makes one more of these passes than this one."""
+        return len(mine) < -(-len(parts) // self.size)
+
     def add_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
         """Replace every gradient by its sum over the ranks. A rank without rows contributes zeros."""
         if self.size == 1:
@@ -133,11 +138,12 @@ class Ranks:
             p.grad = total.view_as(p).to(p.dtype)
 
     def agree(self, weights: Iterable[Tensor], when: str) -> None:
-        """RankLost unless all ranks hold the same weights, to the last bit."""
-        if self.size == 1:
+        """RankLost unless all ranks hold the same weights, to the last bit; of sharded weights they hold parts."""
+        shared = [weight for weight in weights if not is_part(weight)]
+        if self.size == 1 or not shared:
             return
         with torch.no_grad():
-            mine = torch.stack([_bits(weight) for weight in weights]).tolist()
+            mine = torch.stack([_bits(weight) for weight in shared]).tolist()
         theirs = self.gather(mine)
         if odd := [rank for rank, sums in enumerate(theirs) if sums != theirs[0]]:
             self._apart = f"rank {odd[0]} and rank 0 hold different weights {when}"
@@ -175,6 +181,8 @@ class Ranks:
             return method(trainer, *args, **kwargs)
         except BaseException as error:  # the others may be elsewhere in this call
             self._apart = self._apart or str(error) or type(error).__name__
+            if isinstance(error, RuntimeError) and _in_exchange(error):
+                raise self._waited_for("weights and gradients", error) from error
             raise
         finally:
             self._inside = False
@@ -238,7 +246,16 @@ class Ranks:
             yield
         except RuntimeError as error:
             self._apart = self._apart or f"the exchange of {what} failed"
-            raise RankLost(f"rank {self.rank} was waiting for {what} when {_lost(error)}") from error
+            raise self._waited_for(what, error) from error
+
+    def _waited_for(self, what: str, error: RuntimeError) -> RankLost:
+        return RankLost(f"rank {self.rank} was waiting for {what} when {_lost(error)}")
+
+    def mesh(self) -> Any:
+        """All ranks, as `fully_shard` takes them."""
+        from torch.distributed.device_mesh import DeviceMesh
+
+        return DeviceMesh.from_group(self._gradients, self.device.type, mesh=list(range(self.size)))
 
 
 ALONE = Ranks()
@@ -382,6 +399,11 @@ def _bits(parameter: Tensor) -> Tensor:
     """The sum of a tensor's bits as whole numbers, which no order of summation changes."""
     kinds = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
     return parameter.detach().contiguous().view(kinds[parameter.element_size()]).sum(dtype=torch.int64)
+
+
+def _in_exchange(error: RuntimeError) -> bool:
+    """Whether torch raised this error while it exchanged tensors between the ranks by itself."""
+    return isinstance(error, dist.DistError) or bool(re.search(r"gloo|NCCL|closed by peer|ProcessGroup", str(error)))
 
 
 def _lost(error: RuntimeError) -> str:

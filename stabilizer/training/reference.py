@@ -68,7 +68,7 @@ class Reference:
 
     def _loaded(self) -> PreTrainedModel:
         if self._model is None:
-            self._model = self._load().requires_grad_(False)
+            self._model = self._load()
         return self._model
 
     @staticmethod

@@ -5,10 +5,11 @@ A policy can be exported after its data is gone: that needs only the weights and
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from stabilizer.core.json_text import loads_python
 from stabilizer.core.knobs import Checkpoint
@@ -79,14 +80,19 @@ def adapt(policy: Policy, config: TrainConfig) -> None:
 
 def saved_policy(config: TrainConfig, checkpoint: Checkpoint) -> Policy:
     """The policy of a state, on the CPU."""
+    files = read_state(checkpoint)
+    try:
+        return policy_with(config, lambda weights: decode_weights(files, weights))
+    except ValueError as error:
+        raise disk.CheckpointDamaged(f"{checkpoint.path}: {error}") from error
+
+
+def policy_with(config: TrainConfig, read: Callable[[Weights], Mapping[str, Mapping[str, Tensor]]]) -> Policy:
+    """The policy of a configuration with other weights, on the CPU."""
     policy = starting_policy(config, torch.device("cpu"))
     adapt(policy, config)
     weights = Weights(policy.model, None)
-    files = read_state(checkpoint)
-    try:
-        apply_weights(decode_weights(files, weights), weights)
-    except ValueError as error:
-        raise disk.CheckpointDamaged(f"{checkpoint.path}: {error}") from error
+    apply_weights(read(weights), weights)
     return policy
 
 

@@ -252,6 +252,9 @@ class TrainConfig:
     """CPU threads for training. More than one helps only for models of a million parameters or more."""
     rank_timeout_s: float = 1800.0
     """Longest time in seconds that one of several processes waits for the others within a step."""
+    sharding: Literal["none", "full"] = "none"
+    """What each of several processes holds: the whole model, or a part of its weights, gradients and optimizer state
+    (FSDP2)."""
     fast: Literal["auto", "off"] = "auto"
     """Use the trainer's own forward pass for Llama-like models of up to 500 million parameters, where possible; off
     uses plain `transformers`. Results agree up to rounding."""

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from stabilizer.core import json_text
 from stabilizer.core.knobs import Checkpoint
 from stabilizer.training.optimizer import kept_of
+from stabilizer.training.sharding import is_part, like
 from stabilizer.training.tensor_file import TensorFile
 
 
@@ -162,7 +163,7 @@ def apply_weights(saved: Mapping[str, Mapping[str, Tensor]], weights: Weights) -
     """Copy weights into the models."""
     for kind, tensors in weights.named().items():
         for name, tensor in tensors.items():
-            tensor.copy_(saved[kind][name])
+            tensor.copy_(like(saved[kind][name], tensor))
 
 
 def apply(loaded: Loaded, weights: Weights, optimizer: torch.optim.Optimizer) -> dict[str, Tensor] | None:
@@ -172,13 +173,11 @@ def apply(loaded: Loaded, weights: Weights, optimizer: torch.optim.Optimizer) ->
     parameters = weights.parameters()
     for name, held in loaded.moments.items():
         parameter = parameters[name]
-        optimizer.state[parameter].update(
-            {quantity: value.clone().to(parameter.device) for quantity, value in held.items()}
-        )
-    device = next(iter(parameters.values())).device
+        moments = {quantity: like(value.clone(), parameter) for quantity, value in held.items()}
+        optimizer.state[parameter].update(moments)
     if loaded.reference is None:
         return None
-    return {name: tensor.to(device) for name, tensor in loaded.reference.items()}
+    return {name: like(tensor, parameters[f"model:{name}"]) for name, tensor in loaded.reference.items()}
 
 
 def most_bytes(weights: Weights) -> int:
@@ -249,10 +248,11 @@ def _shapes(models: Mapping[str, Mapping[str, Tensor]]) -> dict[str, dict[str, t
 
 
 def _tensors(model: nn.Module) -> dict[str, Tensor]:
-    unique: dict[tuple[int, int], str] = {}
+    unique: dict[tuple[int, ...], str] = {}
     state = model.state_dict(keep_vars=True)
     whole = all(p.requires_grad for p in model.parameters())
     for name, tensor in state.items():
         if whole or tensor.requires_grad:
-            unique.setdefault((tensor.data_ptr(), tensor.numel()), name)
+            place = (id(tensor),) if is_part(tensor) else (tensor.data_ptr(), tensor.numel())
+            unique.setdefault(place, name)
     return {name: state[name] for name in unique.values()}

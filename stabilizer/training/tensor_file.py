@@ -13,6 +13,8 @@ from collections.abc import Iterator, Mapping
 import torch
 from torch import Tensor
 
+from stabilizer.training.sharding import whole
+
 ALIGNMENT = 8
 """Bytes to which the header is padded, so that tensors are aligned in the file."""
 NAMES = {
@@ -22,12 +24,17 @@ NAMES = {
 
 
 class TensorFile:
-    """Named tensors, read when the file is written: they must not change before that."""
+    """Named tensors, read when the file is written: they must not change before that.
+
+    The parts of a tensor that is divided between ranks are gathered at that moment. Ranks that do not write the file
+    `finish` it instead.
+    """
 
     def __init__(self, tensors: Mapping[str, Tensor]):
         # wide types first, so that every tensor is aligned to the size of its numbers
         self._tensors = dict(sorted(tensors.items(), key=lambda item: (-item[1].element_size(), item[0])))
         self._header = _header(self._tensors)
+        self._read = 0
 
     @property
     def nbytes(self) -> int:
@@ -37,10 +44,19 @@ class TensorFile:
     def chunks(self) -> Iterator[bytes | memoryview]:
         """The content of the file in order."""
         yield self._header
+        self._read = 0
         for tensor in self._tensors.values():
+            self._read += 1
             if tensor.numel():
-                flat = tensor.detach().cpu().contiguous().view(-1).view(torch.uint8)
+                flat = whole(tensor.detach()).cpu().contiguous().view(-1).view(torch.uint8)
                 yield flat.numpy().data
+
+    def finish(self) -> None:
+        """Take part in gathering the tensors that were not read here."""
+        for tensor in [*self._tensors.values()][self._read :]:
+            self._read += 1
+            if tensor.numel():
+                whole(tensor.detach())
 
     def __bytes__(self) -> bytes:
         return b"".join(self.chunks())

@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load as from_safetensors
 
 from stabilizer.cli import main
 from stabilizer.live.session import Session  # noqa: F401  (loaded once, for all processes)
 from stabilizer.training.loop import Trainer
 from stabilizer.training.ranks import follow, joined
 from stabilizer.training.settings import TrainConfig
+from stabilizer.training.sharding import own
 
 LIMIT_S = 90
 """A test fails when its processes need longer, on a machine with many other jobs."""
@@ -80,9 +82,16 @@ def _processes(size: int, work: Callable[..., Any], *args: Any) -> tuple[list[An
 
 
 def weights(trainer: Trainer) -> torch.Tensor:
-    """All weights of policy and critic as one vector, without memory of its own: it goes through a pipe as bytes."""
+    """All weights of policy and critic that this process holds, as one vector."""
     models = trainer._weights.models.values()
-    return torch.cat([p.detach().reshape(-1) for model in models for p in model.parameters()])
+    return torch.cat([own(p).detach().reshape(-1).float() for model in models for p in model.parameters()])
+
+
+def whole_weights(trainer: Trainer) -> torch.Tensor:
+    """All weights that learn, as a checkpoint holds them. Rank 0 asks for them if the ranks share the weights."""
+    state = trainer.state()
+    parts = [from_safetensors(state[f"{name}.safetensors"]) for name in trainer._weights.models]
+    return torch.cat([part[name].reshape(-1).float() for part in parts for name in sorted(part)])
 
 
 def _process(rank: int, size: int, port: int, pipe: Connection, work: Callable[..., Any], *args: Any) -> None:
@@ -112,4 +121,5 @@ def _led_or_following(lead: Lead, config: TrainConfig, folder: Path, prepare: Le
             return built[0]
 
         result = lead(build(config)) if ranks.leads else follow(ranks, build)
-        return result, weights(built[0]).numpy()
+        read = whole_weights if ranks.leads and built[0].sharded and built[0].whole else weights
+        return result, read(built[0]).numpy()

@@ -7,6 +7,7 @@ import time
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load as from_safetensors
 
 from stabilizer.cli import main
 from stabilizer.control.fork import paired
@@ -14,8 +15,9 @@ from stabilizer.control.probe import probe
 from stabilizer.runs.reader import RunReader
 from stabilizer.training import loop
 from stabilizer.training.loop import Trainer
+from stabilizer.training.model import load_policy
 from stabilizer.training.ranks import RankLost, Ranks, follow, launched, refuse
-from tests.training.rank_processes import run_commands, run_ranks, weights
+from tests.training.rank_processes import run_commands, run_ranks, weights, whole_weights
 
 CLOSE = 2e-6
 """Largest difference of a weight after 20 steps at a learning rate of 5e-5, which move weights by about 1e-3.
@@ -29,12 +31,15 @@ def twenty_steps(trainer):
 
 
 def assert_equal(config, tmp_path, trainer, *, lead=twenty_steps, close=CLOSE, size=2):
-    """The same metrics and weights in one process and in several, and bit-equal weights on all ranks."""
+    """The same metrics and weights in one process and in several. All ranks hold bit-equal weights, or a part each."""
     expected = lead(trainer)
-    alone = weights(trainer).numpy()
     found, *shared = run_ranks(size, lead, config, tmp_path / "ranks")
-    for other in shared[1:]:
-        assert np.array_equal(other, shared[0])
+    if config.sharding == "full":
+        alone, all_weights = whole_weights(trainer).numpy(), weights(trainer).numel()
+        assert all(abs(len(part) / all_weights - 1 / size) < 0.01 for part in shared[1:])
+    else:
+        alone = weights(trainer).numpy()
+        assert all(np.array_equal(other, shared[0]) for other in shared[1:])
     assert np.abs(shared[0] - alone).max() <= close
     for ours, theirs in zip(expected, found, strict=True):
         assert ours.keys() == theirs.keys()
@@ -65,6 +70,42 @@ ALGORITHMS = {
 def test_two_ranks_train_every_kind_of_objective_like_one_process(name, small, trainer, tmp_path):
     overrides = *ALGORITHMS[name], "optim.lr=5e-5"
     assert_equal(small(*overrides), tmp_path, trainer(*overrides), lead=five_steps)
+
+
+SHARDED = {
+    "grpo": ("rollout.prompts=5", "optim.block_norms=true"),
+    "ppo": (*ALGORITHMS["ppo"], "critic.warmup_steps=2"),
+    "a shared critic": (*ALGORITHMS["a shared critic"], "optim.lr=5e-5"),
+    "lora": ALGORITHMS["lora"],
+    "dapo": ALGORITHMS["dapo"],
+    "recomputed activations": ("gradient_checkpointing=true", "optim.micro_batch=3"),
+    "a reference that follows": ("policy.beta=0.01", "policy.reference_every=2", "policy.reference_share=0.6"),
+}
+
+
+RARE = "a shared critic", "recomputed activations", "a reference that follows"
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] if n in RARE else []) for n in SHARDED])
+def test_ranks_that_share_the_weights_train_like_one_process(name, small, trainer, tmp_path):
+    overrides = "optim.lr=2e-5", *SHARDED[name]
+    lead = twenty_steps if name == "grpo" else five_steps
+    assert_equal(small(*overrides, "sharding=full"), tmp_path, trainer(*overrides), lead=lead)
+
+
+def test_ranks_that_share_weights_in_bfloat16_train_like_ranks_that_hold_all(small, tmp_path):
+    overrides = "precision=bfloat16", "optim.lr=2e-5"
+    expected, *_ = run_ranks(2, mean_gradients_of_a_step, small(*overrides), tmp_path / "held")
+    found, *_ = run_ranks(2, mean_gradients_of_a_step, small(*overrides, "sharding=full"), tmp_path / "shared")
+    apart = sum(np.square(found[name] - value).sum() for name, value in expected.items())
+    size = sum(np.square(value).sum() for value in expected.values())
+    assert (apart / size) ** 0.5 < 0.02, "numbers in bfloat16 have a spacing of 0.4 to 0.8 %"
+
+
+def mean_gradients_of_a_step(trainer):
+    trainer.train_step()
+    moments = from_safetensors(trainer.state()["optimizer.safetensors"])
+    return {name: value.numpy() for name, value in moments.items() if name.endswith("exp_avg")}
 
 
 def test_more_ranks_than_prompts_train_like_one_process(small, trainer, tmp_path):
@@ -107,9 +148,10 @@ def everything(trainer):
     return made
 
 
-def test_knobs_skips_probes_forks_and_rollbacks_reach_all_ranks_at_one_step(small, trainer, tmp_path):
+@pytest.mark.parametrize("sharding", [(), ("sharding=full",)])
+def test_knobs_skips_probes_forks_and_rollbacks_reach_all_ranks_at_one_step(sharding, small, trainer, tmp_path):
     overrides = "optim.lr=5e-5", "rollout.prompts=5"
-    assert_equal(small(*overrides), tmp_path, trainer(*overrides), lead=everything)
+    assert_equal(small(*overrides, *sharding), tmp_path, trainer(*overrides), lead=everything)
 
 
 def two_steps_and_a_checkpoint(trainer):
@@ -123,17 +165,57 @@ def resumed_for_a_step(trainer):
     return [trainer.train_step().metrics]
 
 
-def test_another_number_of_ranks_resumes_a_run(small, trainer, tmp_path):
+@pytest.mark.parametrize("sharding", [(), ("sharding=full",)])
+def test_another_number_of_ranks_resumes_a_run(sharding, small, trainer, tmp_path):
     overrides = "optim.lr=5e-5", "policy.beta=0.01"
-    run_ranks(2, two_steps_and_a_checkpoint, small(*overrides), tmp_path / "ranks")
+    run_ranks(2, two_steps_and_a_checkpoint, small(*overrides, *sharding), tmp_path / "ranks")
     alone = trainer(*overrides, folder="ranks")
-    assert_equal(small(*overrides), tmp_path, alone, lead=resumed_for_a_step)
+    assert_equal(small(*overrides, *sharding), tmp_path, alone, lead=resumed_for_a_step)
     assert alone.step == 3
 
 
-def not_finite_on_rank_1(trainer):
+def exported(trainer):
+    trainer.train_step()
+    trainer.save_pretrained(trainer._folder / "exported")
+    whole = whole_weights(trainer)
+    exported = load_policy(str(trainer._folder / "exported"), "addition", torch.device("cpu"))
+    kept = dict(exported.model.named_parameters())
+    return torch.equal(torch.cat([kept[name].detach().reshape(-1) for name in sorted(kept)]), whole)
+
+
+def test_ranks_that_share_the_weights_export_a_whole_model(small, tmp_path):
+    (equal, *_) = run_ranks(2, exported, small("sharding=full"), tmp_path)
+    assert equal
+
+
+def fails_to_save(trainer):
+    before, folder = whole_weights(trainer), trainer._folder
+    folder.write_text("a file where the folder should be")
+    with pytest.raises(OSError, match=str(folder)):
+        trainer.save_checkpoint()
+    return torch.equal(whole_weights(trainer), before) and trainer.train_step().metrics["batch/updates"]
+
+
+def test_a_checkpoint_that_cannot_be_written_leaves_the_ranks_together(small, tmp_path):
+    updates, *_ = run_ranks(2, fails_to_save, small("sharding=full"), tmp_path / "checkpoints")
+    assert updates > 0
+
+
+def in_the_backward_pass_of_rank_1(trainer, act):
+    terms = trainer.learner._terms
+
+    def terms_with_a_hook(*args, **kwargs):
+        loss, metrics = terms(*args, **kwargs)
+        if loss.requires_grad:
+            loss.register_hook(act)
+        return loss, metrics
+
     if trainer.ranks.rank == 1:
-        trainer.learner.parameters[0].register_hook(lambda gradient: gradient * float("nan"))
+        trainer.learner._terms = terms_with_a_hook
+
+
+def not_finite_on_rank_1(trainer):
+    in_the_backward_pass_of_rank_1(trainer, lambda gradient: gradient * float("nan"))
 
 
 def one_step(trainer):
@@ -142,16 +224,17 @@ def one_step(trainer):
     return metrics["optim/skipped"], metrics["batch/updates"], bool((weights(trainer) == before).all())
 
 
-def test_a_gradient_that_is_not_finite_on_one_rank_skips_the_update_on_all(small, tmp_path):
-    (skipped, updates, same), first, second = run_ranks(2, one_step, small(), tmp_path, not_finite_on_rank_1)
+@pytest.mark.parametrize("sharding", ["none", "full"])
+def test_a_gradient_that_is_not_finite_on_one_rank_skips_the_update_on_all(sharding, small, tmp_path):
+    config = small(f"sharding={sharding}")
+    (skipped, updates, same), first, second = run_ranks(2, one_step, config, tmp_path, not_finite_on_rank_1)
     assert skipped > 0 and updates == 0 and same
-    assert np.array_equal(first, second)
+    assert np.array_equal(first, second) or sharding == "full"
 
 
 def in_the_second_step(trainer, act):
     """On rank 1, when the second step computes gradients."""
-    if trainer.ranks.rank == 1:
-        trainer.learner.parameters[0].register_hook(lambda _: act() if trainer.step == 1 else None)
+    in_the_backward_pass_of_rank_1(trainer, lambda _: act() if trainer.step == 1 else None)
 
 
 def dies(trainer):
@@ -179,6 +262,11 @@ def test_a_killed_rank_ends_the_run_at_once_and_in_words(small, tmp_path):
     assert updates > 0 and time.monotonic() - began < small().rank_timeout_s / 10
     assert "rank 0 was waiting for gradients when another process of the run ended" in words
     assert "Resume the run from its newest checkpoint" in words and ".cc:" not in words
+
+
+def test_a_killed_rank_that_held_a_part_of_the_weights_ends_the_run_in_words(small, tmp_path):
+    (updates, words), *_ = run_ranks(2, trained_until_lost, small("sharding=full"), tmp_path, dies, lost=1)
+    assert updates > 0 and "another process of the run ended" in words and ".cc:" not in words
 
 
 def test_a_rank_that_hangs_ends_the_run_after_the_time_out(small, tmp_path):

@@ -16,6 +16,7 @@ from transformers import LlamaForCausalLM, MistralForCausalLM, PreTrainedModel, 
 
 from stabilizer.training.head import stats_of_logits, token_stats, widens
 from stabilizer.training.rollout.rollouts import Rollouts, position_ids
+from stabilizer.training.sharding import family, is_sharded, within
 
 PLAIN_MODELS = (LlamaForCausalLM, MistralForCausalLM, PreTrainedModel, Qwen2ForCausalLM, Qwen3ForCausalLM)
 """Classes whose logits are a linear layer of the last hidden state. A subclass may compute something else."""
@@ -94,9 +95,27 @@ class Scorer:
         hidden: bool,
         head_dtype: torch.dtype | None,
     ) -> TokenStats:
-        if not (type(model) in PLAIN_MODELS and not hooked(model) and has_plain_head(model)):
+        if not (_is_plain(model) and has_plain_head(model)):
             with _head_in(model, head_dtype):
                 return _stats_of_own_logits(model, rollouts, temperature, entropy_grad=entropy_grad, hidden=hidden)
+        return within(
+            model,
+            lambda: self._stats_in_chunks(
+                model, rollouts, temperature, entropy_grad=entropy_grad, hidden=hidden, head_dtype=head_dtype
+            ),
+        )
+
+    def _stats_in_chunks(
+        self,
+        model: PreTrainedModel,
+        rollouts: Rollouts,
+        temperature: float,
+        *,
+        entropy_grad: bool,
+        hidden: bool,
+        head_dtype: torch.dtype | None,
+    ) -> TokenStats:
+        """Without the logits of all tokens at once."""
         hidden_BTH, mask_BT = self._states(model, rollouts), rollouts.mask_BT
         head = model.get_output_embeddings()
         assert isinstance(head, nn.Linear)
@@ -178,6 +197,10 @@ def _rows(rollouts: Rollouts) -> _Rows:
     inputs = {"input_ids": ids[:, :-1], "attention_mask": mask, "position_ids": position_ids(mask)}
     place_BT = torch.arange(num_tokens, device=ids.device) + longest - span_B1
     return _Rows(inputs, ids[:, -longest:], place_BT.clamp_max(longest - 1))
+
+
+def _is_plain(model: PreTrainedModel) -> bool:
+    return family(model) in PLAIN_MODELS and (is_sharded(model) or not hooked(model))
 
 
 def hooked(module: nn.Module) -> bool:

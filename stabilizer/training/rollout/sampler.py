@@ -17,6 +17,7 @@ from stabilizer.training.model import Policy
 from stabilizer.training.rollout.engine import Sampling
 from stabilizer.training.rollout.logprobs import PLAIN_MODELS
 from stabilizer.training.rollout.rollouts import Rollouts, decode, pad_left, position_ids
+from stabilizer.training.sharding import family
 
 FEWER = 0.8
 """Finished rows are removed when the share of unfinished ones falls below this. A finished row costs as much as any
@@ -54,7 +55,7 @@ class Sampler:
     @property
     def max_length(self) -> int | None:
         """The number of positions if they may be a table; None for rotary embeddings, which are a formula."""
-        if type(self._model) in PLAIN_MODELS:
+        if family(self._model) in PLAIN_MODELS:
             return None
         positions: int | None = getattr(self._model.config, "max_position_embeddings", None)
         return positions
