@@ -187,7 +187,8 @@ class Monitor:
             self._note_failed_rewards(trainer, step, metrics)
 
     def _note_failed_rewards(self, trainer: Trainer, step: int, metrics: Mapping[str, float]) -> None:
-        for what, reasons in (("a reward", trainer.task.failures), ("the environment", trainer.collector.outages)):
+        failures = trainer.task.failures, trainer.collector.outages, trainer.engine.failures
+        for what, reasons in zip(("a reward", "the environment", "a generation server"), failures, strict=True):
             for reason in [reason for reason in reasons if reason not in self._reasons]:
                 self._reasons.add(reason)
                 self.trouble(step, f"{what} failed: {reason}")

@@ -171,10 +171,13 @@ class Trainer:
         self.on_phase("update")
         rolled_out = perf_counter()
         knobs = self._adapted(knobs)
+        stale = {"rollout/staleness": episodes.rollouts.staleness + self._unsynced}
+        if self.engine.version:
+            stale["rollout/weight_version"] = self.engine.version - episodes.rollouts.staleness
         batch, credit, metrics = self._prepare(episodes, knobs)
         scored = perf_counter()
         self._torn = True
-        metrics = self._update(step, batch, knobs, skip=skip) | metrics
+        metrics = self._update(step, batch, knobs, skip=skip) | metrics | stale
         self.ranks.agree(self.learner.all_parameters, f"after step {step}")
         self.on_phase("other")
         updated = perf_counter()
@@ -219,11 +222,10 @@ class Trainer:
             metrics |= self.learner.update(step, batch, knobs, self._progress, skip=skip, shuffle_seed=seed)
         else:
             metrics["optim/lr"] = self.learner.set_lr(step, knobs.lr_scale)
-        metrics["rollout/staleness"] = self._unsynced
         self._unsynced += int(metrics["batch/updates"])
         if self._unsynced:
             self.on_phase("sync")
-            metrics |= self.engine.sync()
+            metrics |= self.engine.sync(self._unsynced)
             self._unsynced = 0
         return metrics
 

@@ -154,10 +154,27 @@ class VllmConfig:
     gpu_memory: float = 0.3
     """Share of the device's memory that vLLM uses, on CUDA; the learner needs the rest."""
     probe: int = 4
-    """Number of 32-token sequences on which every transfer of the weights is checked."""
+    """Number of 32-token sequences on which every transfer of the weights is checked, also to servers."""
     tolerance: float | None = None
     """Largest difference allowed on the probe, in nats per token; null for 0.001, or 0.2 if either side is not in
     float32."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerConfig:
+    """vLLM servers as the generation engine. Used only with `rollout.engine: vllm-server`."""
+
+    urls: list[str] = field(default_factory=list)
+    """Addresses of the servers, for example [http://127.0.0.1:8000]; completions are divided between them."""
+    folder: str = ""
+    """Folder through which the servers get new weights, and which they can read; empty for the system's temporary
+    one."""
+    timeout_s: float = 600.0
+    """Longest time in seconds for one answer, after which a server is left out."""
+    retries: int = 4
+    """Times that a question is repeated to a server that fails, after pauses of 0.5 s, 1 s, 2 s, ..."""
+    concurrency: int = 256
+    """Completions that one server writes at the same time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,10 +189,13 @@ class RolloutConfig:
     """Sampling temperature; the learner uses the same value."""
     max_completion: int = 8
     """Maximum completion length in tokens, including the end token."""
-    engine: Literal["builtin", "vllm"] = "builtin"
-    """Generation engine: the trainer's own sampler, which shares the learner's weights, or vLLM with a copy of them."""
+    engine: Literal["builtin", "vllm", "vllm-server"] = "builtin"
+    """Generation engine: the trainer's own sampler, which shares the learner's weights, or vLLM with a copy of them, in
+    this process or as servers."""
     vllm: VllmConfig = field(default_factory=VllmConfig)
     """Settings of vLLM."""
+    server: ServerConfig = field(default_factory=ServerConfig)
+    """Servers of vLLM."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -482,6 +502,14 @@ def _part_rules(c: TrainConfig) -> Rules:
             (c.rollout.vllm.max_model_len or 2) >= 2,
             "at least 2: one prompt token and one completion token",
         ),
+        (
+            "rollout.server.urls",
+            bool(c.rollout.server.urls) == (c.rollout.engine == "vllm-server"),
+            "at least one address with rollout.engine=vllm-server, and empty otherwise",
+        ),
+        ("rollout.server.timeout_s", 0 < c.rollout.server.timeout_s <= 86400, "above 0 and at most a day"),
+        ("rollout.server.retries", 0 <= c.rollout.server.retries <= 16, "between 0 and 16"),
+        ("rollout.server.concurrency", 1 <= c.rollout.server.concurrency <= 4096, "between 1 and 4096"),
         ("rollout.vllm.max_num_seqs", c.rollout.vllm.max_num_seqs >= 1, "at least 1"),
         ("rollout.vllm.kv_cache_gb", c.rollout.vllm.kv_cache_gb > 0, "above 0"),
         ("rollout.vllm.gpu_memory", 0 < c.rollout.vllm.gpu_memory < 1, "between 0 and 1"),

@@ -26,11 +26,12 @@ class Recorder:
 
     def __init__(self, *args):
         self._server = REAL(*args)
-        self.max_length = self._server.max_length
+        self.max_length, self.exact = self._server.max_length, self._server.exact
+        self.version, self.failures = self._server.version, self._server.failures
         self.scored, self.completed = [], []
 
-    def load(self, weights):
-        self._server.load(weights)
+    def load(self, weights, version):
+        self._server.load(weights, version)
 
     def score(self, sequences):
         self.scored.append((sequences, self._server.score(sequences)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -27,6 +28,7 @@ class CopyServer:
 
     def __init__(self, policy: Policy, max_length: int = 64):
         self.max_length = max_length
+        self.exact, self.version, self.failures = True, 0, Counter()
         self.copy = Policy(copy.deepcopy(policy.model), policy.tokenizer)
         self.loads = 0
         self.deaf: set[int] = set()
@@ -34,7 +36,7 @@ class CopyServer:
         self.closed = False
 
     @torch.no_grad()
-    def load(self, weights: Iterable[tuple[str, Tensor]]) -> None:
+    def load(self, weights: Iterable[tuple[str, Tensor]], version: int) -> None:
         self.loads += 1
         if self.loads in self.deaf:
             return

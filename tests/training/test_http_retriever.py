@@ -6,7 +6,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from stabilizer.training.environments import http_retriever
+from stabilizer.training import http_json
 from stabilizer.training.environments.http_retriever import HttpRetriever, RetrieverError
 
 
@@ -105,7 +105,7 @@ def test_an_answer_that_stops_half_way_is_given_up(server):
 
 
 def test_an_answer_without_end_is_not_read_to_the_end(server, monkeypatch):
-    monkeypatch.setattr(http_retriever, "MAX_BYTES", 100)
+    monkeypatch.setattr(http_json, "MAX_BYTES", 100)
     server.body = json.dumps({"result": [documents("a" * 200)]}).encode()
     with pytest.raises(RetrieverError, match="larger than 100 bytes"):
         HttpRetriever(server.url, timeout_s=5).retrieve(["q"], 1)

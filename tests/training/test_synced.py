@@ -172,9 +172,9 @@ def test_a_head_that_keeps_its_old_values_is_noticed(policy):
             super().__init__(policy)
             self.copy.model.lm_head.weight = nn.Parameter(self.copy.model.lm_head.weight.detach().clone())
 
-        def load(self, weights):
+        def load(self, weights, version):
             head = self.copy.model.lm_head.weight.detach()
-            super().load([*weights, ("lm_head.weight", head)])
+            super().load([*weights, ("lm_head.weight", head)], version)
 
     built = SyncedEngine(policy, Untied(policy), tolerance=1e-3, probe=4)
     assert built.sync()["rollout/sync_error"] == 0
@@ -349,7 +349,9 @@ def test_completions_must_fit_into_the_engine(policy, monkeypatch):
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_the_tolerance_follows_the_precision_unless_it_is_given(policy, monkeypatch, dtype):
-    monkeypatch.setattr(vllm_engine, "InProcessVllm", lambda *_: CopyServer(policy))
+    server = CopyServer(policy)
+    server.exact = dtype == "float32"
+    monkeypatch.setattr(vllm_engine, "InProcessVllm", lambda *_: server)
     config = load_config("sorting", ["rollout.engine=vllm", f"rollout.vllm.dtype={dtype}"])
     assert build_engine(config.rollout, policy)._tolerance == (1e-3 if dtype == "float32" else 0.2)
     given = load_config("sorting", ["rollout.engine=vllm", "rollout.vllm.tolerance=0.02"])
@@ -359,7 +361,7 @@ def test_the_tolerance_follows_the_precision_unless_it_is_given(policy, monkeypa
 @pytest.mark.parametrize(
     ("override", "complaint"),
     [
-        ("rollout.engine=sglang", "one of builtin, vllm"),
+        ("rollout.engine=sglang", "one of builtin, vllm, vllm-server"),
         ("rollout.vllm.probe=0", "at least 1"),
         ("rollout.vllm.max_model_len=1", "at least 2"),
         ("rollout.vllm.gpu_memory=1.5", "between 0 and 1"),

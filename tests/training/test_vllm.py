@@ -204,7 +204,7 @@ def test_weights_that_have_gone_bad_give_evidence_and_no_crash(engine, policy):
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_hand_over_that_never_happens_is_noticed(engine, policy, monkeypatch, dtype):
     built = engine(policy, dtype=dtype)
-    monkeypatch.setattr(vllm_engine.InProcessVllm, "load", lambda self, weights: list(weights))
+    monkeypatch.setattr(vllm_engine.InProcessVllm, "load", lambda self, weights, version: list(weights))
     nudge(policy, 4e-3)
     metrics = built.sync()
     assert metrics["rollout/sync_retries"] == 1 and metrics["rollout/sync_error"] > 0.01
@@ -218,7 +218,7 @@ def test_a_hand_over_that_never_happens_is_noticed(engine, policy, monkeypatch, 
 def test_the_head_that_reloading_leaves_behind_is_noticed(engine, policy, monkeypatch):
     """vLLM left to itself repacks the layers, and its own `reload_weights` forgets the head tied to the embedding."""
 
-    def reload(self, weights):
+    def reload(self, weights, version):
         assert policy.model.config.tie_word_embeddings
         self._llm.collective_rpc("reload_weights", kwargs={"weights_iterator": iter(list(weights))})
 

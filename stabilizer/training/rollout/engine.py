@@ -6,6 +6,7 @@ every change of the weights: an engine with a copy then loads the new ones and r
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
@@ -41,8 +42,13 @@ class Engine(Protocol):
     def generate(self, prompts: Sequence[Sequence[int]], sampling: Sampling) -> Rollouts:
         """`sampling.group_size` completions of each prompt (token ids), those of one prompt next to each other."""
 
-    def sync(self) -> dict[str, float]:
-        """Load the policy's current weights; returns metrics of the transfer, if there was one."""
+    failures: Counter[str]
+    """Reasons for which a part of the engine failed so far; the rest of it went on."""
+    version: int
+    """Version of its weights, which counts updates; 0 for an engine without a copy of the weights."""
+
+    def sync(self, updates: int = 1) -> dict[str, float]:
+        """Load the policy's weights after some updates; returns metrics of the transfer, if there was one."""
 
     def close(self) -> None:
         """Release the resources of the engine."""

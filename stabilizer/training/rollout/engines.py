@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -11,6 +11,9 @@ from stabilizer.training.rollout.engine import Engine
 from stabilizer.training.rollout.logprobs import Scorer
 from stabilizer.training.rollout.sampler import Sampler
 from stabilizer.training.settings import RolloutConfig, TrainConfig
+
+if TYPE_CHECKING:
+    from stabilizer.training.rollout.synced import Server
 
 EXACT, COARSE = 1e-3, 0.2
 """Nats per token by which two correct implementations may differ: both in float32, or either in a shorter precision.
@@ -34,17 +37,27 @@ def build_engine(config: RolloutConfig, policy: Policy) -> Engine:
     if config.engine == "builtin":
         return Sampler(policy)
     from stabilizer.training.rollout.synced import SyncedEngine
+
+    server = _server(config, policy)
+    if config.max_completion >= server.max_length:
+        limit = "rollout.vllm.max_model_len" if config.engine == "vllm" else "the servers' max_model_len"
+        server.close()
+        raise ValueError(
+            f"rollout.max_completion = {config.max_completion}: must be below {limit} = {server.max_length}, which"
+            " holds the prompt too"
+        )
+    usual = EXACT if server.exact and policy.model.dtype is torch.float32 else COARSE
+    tolerance = usual if config.vllm.tolerance is None else config.vllm.tolerance
+    return SyncedEngine(policy, server, tolerance=tolerance, probe=config.vllm.probe)
+
+
+def _server(config: RolloutConfig, policy: Policy) -> Server:
+    if config.engine == "vllm-server":
+        from stabilizer.training.rollout.vllm_server import VllmServers
+
+        return VllmServers(config.server)
     from stabilizer.training.rollout.vllm_engine import InProcessVllm
 
-    model, settings = policy.model, config.vllm
-    plain: Any = model
-    plain = plain.get_base_model() if hasattr(model, "get_base_model") else model
-    server = InProcessVllm(plain.config, type(plain).__name__, settings)
-    if config.max_completion >= server.max_length:
-        raise ValueError(
-            f"rollout.max_completion = {config.max_completion}: must be below rollout.vllm.max_model_len ="
-            f" {server.max_length}, which holds the prompt too"
-        )
-    usual = EXACT if settings.dtype == "float32" and model.dtype is torch.float32 else COARSE
-    tolerance = usual if settings.tolerance is None else settings.tolerance
-    return SyncedEngine(policy, server, tolerance=tolerance, probe=settings.probe)
+    plain: Any = policy.model
+    plain = plain.get_base_model() if hasattr(plain, "get_base_model") else plain
+    return InProcessVllm(plain.config, type(plain).__name__, config.vllm)

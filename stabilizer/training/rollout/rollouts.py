@@ -38,6 +38,8 @@ class Rollouts:
     group_size: int
     entropy_BT: Tensor | None = None
     """Entropy of the distribution of each chosen token, in nats; None if the engine does not report it."""
+    staleness: int = 0
+    """Updates between the oldest weights that chose a token and those that the engine should have."""
 
     def __len__(self) -> int:
         return self.completion_ids_BT.shape[0]
@@ -147,5 +149,6 @@ def concat(parts: Sequence[Rollouts], pad: int) -> Rollouts:
         truncated_B=torch.cat([part.truncated_B for part in parts]),
         texts=[text for part in parts for text in part.texts],
         group_size=parts[0].group_size,
+        staleness=max(part.staleness for part in parts),
         entropy_BT=block("entropy_BT", completion, 0.0) if all(part.entropy_BT is not None for part in parts) else None,
     )

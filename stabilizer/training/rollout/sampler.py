@@ -6,6 +6,7 @@ Shape letters: P prompts, B rows = P x group size, L prompt length, T completion
 from __future__ import annotations
 
 import inspect
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -46,6 +47,8 @@ class Sampler:
                 f"a {type(self._model).__name__} can't be sampled from: it does not continue from a given cache"
                 " (`past_key_values`); use another model"
             )
+        self.failures: Counter[str] = Counter()
+        self.version = 0
         self._pad = self._tokenizer.pad_token_id
         stops = {self._tokenizer.eos_token_id}
         configured = self._model.generation_config.eos_token_id
@@ -85,7 +88,7 @@ class Sampler:
             entropy_BT=entropy_BT,
         )
 
-    def sync(self) -> dict[str, float]:
+    def sync(self, updates: int = 1) -> dict[str, float]:
         """Nothing to do: the weights are the learner's own."""
         return {}
 

@@ -8,13 +8,14 @@ every transfer is checked with a probe, a few fixed token sequences whose log-pr
   and the next `generate` raises `StaleWeights`. Training on stale answers is worse than stopping, and stopping there
   allows the previous step to be recorded and saved.
 
-The weights may be in any program that can `load`, `score` and `complete`. In this process that is `vllm_engine.py`; a
-server could implement the same three.
+The weights may be in any program that can `load`, `score` and `complete`: vLLM in this process (`vllm_engine.py`) or
+servers of vLLM (`vllm_server.py`).
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from time import perf_counter
 from typing import Any, NamedTuple, Protocol
@@ -41,6 +42,8 @@ class Completion(NamedTuple):
     """Tokens, the end token included."""
     logps: list[float]
     """Log-probability of each token, at the sampling temperature."""
+    version: int | None = None
+    """Lowest version of the weights that chose a token; None if the program does not say."""
 
 
 class Request(NamedTuple):
@@ -58,8 +61,14 @@ class Server(Protocol):
 
     max_length: int
     """Tokens of prompt and completion together."""
+    exact: bool
+    """Whether it computes in float32."""
+    version: int
+    """Version of its weights; 0 if it never got any."""
+    failures: Counter[str]
+    """Reasons for which a part of it failed so far."""
 
-    def load(self, weights: Iterable[tuple[str, Tensor]]) -> None:
+    def load(self, weights: Iterable[tuple[str, Tensor]], version: int) -> None:
         """Load all weights, by their names in a checkpoint."""
 
     def score(self, sequences: Sequence[Sequence[int]]) -> list[list[float]]:
@@ -87,8 +96,10 @@ class SyncedEngine:
         self._own_stops = end_ids(policy)
         self._probe = probe_sequences(policy, probe, min(PROBE_LENGTH, server.max_length - 1))
         self._before: tuple[Tensor, Tensor] | None = None  # the probe's log-probabilities here and there, last time
-        self._versions = -1
+        self._changes = -1
         self._refusal = ""
+        self.version = server.version
+        self.failures = server.failures
         self.sync()
         if self._refusal:
             raise ValueError(f"this engine cannot serve this model: {self._refusal}")
@@ -98,9 +109,11 @@ class SyncedEngine:
         """Tokens that the server was started with room for."""
         return self._server.max_length
 
-    def sync(self) -> dict[str, float]:
-        """Transfer the weights and check that they arrived; reports the difference as `rollout/sync_error`."""
+    def sync(self, updates: int = 1) -> dict[str, float]:
+        """Transfer the weights and check that they arrived; reports the difference as `rollout/sync_error`. Their
+        version counts the updates."""
         began = perf_counter()
+        self.version += updates
         ours = learner_scores(self._model, self._probe)
         theirs, error, problem = self._hand_over(ours)
         retries = int(bool(problem))
@@ -109,7 +122,7 @@ class SyncedEngine:
         self._refusal = problem
         if not problem:  # otherwise the last good values remain, for the next comparison
             self._before = (ours, theirs)
-        self._versions = self._count_changes()
+        self._changes = self._count_changes()
         return {
             "rollout/sync_error": error,
             "rollout/sync_retries": retries,
@@ -118,7 +131,7 @@ class SyncedEngine:
 
     def generate(self, prompts: Sequence[Sequence[int]], sampling: Sampling) -> Rollouts:
         """`group_size` completions per prompt; StaleWeights if the current weights could not be transferred."""
-        if self._versions != self._count_changes():
+        if self._changes != self._count_changes():
             self.sync()
         if self._refusal:
             raise StaleWeights(
@@ -134,7 +147,7 @@ class SyncedEngine:
 
     def _hand_over(self, ours: Tensor) -> tuple[Tensor, float, str]:
         """The probe's log-probabilities there, their distance from ours, and the problem with that or ''."""
-        self._server.load(checkpoint_weights(self._model))
+        self._server.load(checkpoint_weights(self._model), self.version)
         theirs = torch.tensor(self._server.score(self._probe), dtype=torch.float64)
         error = disagreement(ours, theirs)
         return theirs, error, self._problem(ours, theirs, error)
@@ -201,6 +214,7 @@ class SyncedEngine:
             truncated_B=~torch.isin(last_B, last_B.new_tensor(stops)),
             texts=decode(self._tokenizer, ids_BT, length_B, torch.isin(last_B, last_B.new_tensor(self._own_stops))),
             group_size=sampling.group_size,
+            staleness=max(self.version - (self.version if c.version is None else c.version) for c in completions),
         )
 
     def _count_changes(self) -> int:

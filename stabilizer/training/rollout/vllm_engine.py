@@ -1,6 +1,6 @@
 """vLLM in this process, holding a copy of the weights.
 
-This is the project's only file that knows vLLM. It changes these defaults of vLLM, each of which has broken a run:
+It changes these defaults of vLLM, each of which has broken a run:
 
 - one process (`VLLM_ENABLE_V1_MULTIPROCESSING=0`), so that weights are passed as tensors, without a file;
 - on a CPU, linear layers are kept as they are: vLLM would repack them for oneDNN at start, drop the originals, and
@@ -25,6 +25,7 @@ import random
 import sys
 import tempfile
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -55,6 +56,9 @@ class InProcessVllm:
 
     def __init__(self, config: PretrainedConfig, architecture: str, settings: VllmConfig):
         vllm = _import_vllm()
+        self.exact = settings.dtype == "float32"
+        self.version = 0
+        self.failures: Counter[str] = Counter()  # it fails as a whole
         self._params = vllm.SamplingParams
         allowed = getattr(config.get_text_config(), "max_position_embeddings", LONGEST)
         self.max_length = settings.max_model_len or min(LONGEST, allowed)
@@ -87,8 +91,9 @@ class InProcessVllm:
                 " into memory; rollout.engine=builtin serves any model)"
             ) from error
 
-    def load(self, weights: Iterable[tuple[str, Tensor]]) -> None:
+    def load(self, weights: Iterable[tuple[str, Tensor]], version: int) -> None:
         """Copy all weights over, in the engine's own precision."""
+        self.version = version
         self._llm.apply_model(lambda model: model.load_weights(weights))
 
     def score(self, sequences: Sequence[Sequence[int]]) -> list[list[float]]:
