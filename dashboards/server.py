@@ -10,6 +10,7 @@ import webbrowser
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlencode
 
 from dashboards.security.access import Access, host_in_url
 
@@ -94,9 +95,12 @@ def serve(
     token: bool = False,
     browser: bool = False,
     announce: Callable[[str], None] = say,
+    find: str = "",
 ) -> None:
-    """Bind, announce the address, and answer until interrupted."""
+    """Bind, announce the address, and answer until interrupted. `find` is what the list of runs is searched for."""
     server, address = prepare(paths, host, port, token=token)
+    if find:
+        address = f"{address}{'&' if '?' in address else '?'}{urlencode({'q': find})}"
     sys.setswitchinterval(SWITCH_S)
     _allow_descriptors(2 * MAX_CONNECTIONS)
     announce(address)

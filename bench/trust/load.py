@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
@@ -91,7 +92,9 @@ def memory(effort: Effort) -> Measured:
 
 def soaked(rows: int, seed: int, most_s: float, shown: int = 1) -> None:
     """One soak: prints rows, MB grown, the longest pause, and the cost of a row late and early."""
-    draw, costs, resident = random.Random(seed), [], 0
+    draw, resident, longest, part = random.Random(seed), 0, 0.0, max(1, min(1000, (rows - WARM) // 3))
+    early: list[float] = []
+    late: deque[float] = deque(maxlen=part)  # a list of all costs would be growth of its own
     with tempfile.TemporaryDirectory() as name:
         writer = RunWriter.create(Path(name) / "run", config={}, task="soak", steps=rows)
         history, watch = History(writer.about, spills=True), new_watch()
@@ -107,16 +110,18 @@ def soaked(rows: int, seed: int, most_s: float, shown: int = 1) -> None:
             history.append(step, values)
             if step % shown == 0 and (changed := watch.tick(history.view())):
                 writer.finding(*changed)
-            costs.append(time.perf_counter() - began)
+            cost = time.perf_counter() - began
+            if step > WARM:
+                longest = max(longest, cost)
+                late.append(cost)
+                early += [cost] if len(early) < part else []
             if step % 100 == 0:
                 follower.look()
             if step == FULL:
                 resident = _resident()
         grown = (_resident() - resident) / 1e6
         writer.close()
-    part = max(1, min(1000, (len(costs) - WARM) // 3))
-    late, early = sum(costs[-part:]) / part, sum(costs[WARM : WARM + part]) / part
-    print(len(costs), grown, max(costs[WARM:]), late, early)
+    print(history.step, grown, longest, sum(late) / len(late), sum(early) / len(early))
 
 
 def writing(effort: Effort) -> Measured:

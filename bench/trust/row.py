@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import time
 import traceback
 from collections.abc import Callable
@@ -74,3 +75,9 @@ def attacked(attack: Attack, effort: Effort) -> Row:
         found = Measured(False, f"the attack failed: {type(error).__name__}: {error} ({where.name})"[:300])
     outcome: Outcome = "not run" if found.passed is None else "held" if found.passed else "BROKEN"
     return Row(attack.group, attack.promise, attack.how, found.what, outcome, round(time.perf_counter() - began, 1))
+
+
+def counts(printed: str) -> tuple[int, int]:
+    """Tests that pass, and that do not, as pytest tells them."""
+    found = {word: int(number) for number, word in re.findall(r"(\d+) (passed|failed|error|skipped)", printed)}
+    return found.get("passed", 0), found.get("failed", 0) + found.get("error", 0)

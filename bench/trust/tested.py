@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 import time
 from functools import partial
 from pathlib import Path
 
-from bench.trust.row import USED_UP, Attack, Effort, Measured
+from bench.trust.row import USED_UP, Attack, Effort, Measured, counts
 
 MOST_S = 1800.0
 """Seconds that the tests of one row may take."""
@@ -26,8 +25,7 @@ def _passed(files: tuple[str, ...], which: str, effort: Effort) -> Measured:
         done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, timeout=left_s)
     except subprocess.TimeoutExpired:
         return Measured(None if left_s < MOST_S else False, USED_UP if left_s < MOST_S else f"not done in {MOST_S:g} s")
-    counts = {word: int(number) for number, word in re.findall(r"(\d+) (passed|failed|error|skipped)", done.stdout)}
-    good, bad = counts.get("passed", 0), counts.get("failed", 0) + counts.get("error", 0)
+    good, bad = counts(done.stdout)
     if not good and not bad:
         return Measured(False, f"no test ran: {done.stdout.strip()[-150:]}")
     return Measured(not bad, f"{good} tests pass, {bad} fail")

@@ -23,6 +23,8 @@ from stabilizer.trainers.reading import load
 if TYPE_CHECKING:
     from stabilizer.live.session import Session  # imports torch
 
+CASES = "case"
+"""What the list of sample runs shows first: the case studies."""
 _RUN = ("variant", "steps", "seed")
 """Arguments that repeat the same run."""
 
@@ -104,7 +106,7 @@ def _posthoc(args: argparse.Namespace) -> int:
     samples = sample_runs()
     if not samples.is_dir():
         raise FileNotFoundError("this installation has no sample runs; use `stabilizer dashboard PATH`")
-    serve([samples], "127.0.0.1", args.port, browser=sys.stdout.isatty())
+    serve([samples], "127.0.0.1", args.port, browser=sys.stdout.isatty(), find=CASES)
     return 0
 
 

@@ -33,10 +33,11 @@ class RunHost(Recorder):
         """The last finished step."""
         return self.trainer.step
 
-    def save_checkpoint(self) -> None:
-        """Save the present state; a failure is put on record, and training continues."""
+    def save_checkpoint(self, *, patience_s: float = 0.0) -> None:
+        """Save the present state, after waiting so long for a slow disk. A failure is put on record, and training
+        continues."""
         try:
-            if self.monitor.writer.disk.behind:
+            if not self.monitor.writer.disk.answers(patience_s):
                 raise OSError("the disk does not answer")
             with self.heart.phase("save"):
                 self.trainer.save_checkpoint()

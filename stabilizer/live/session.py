@@ -29,6 +29,7 @@ from stabilizer.live.watchdog import watched
 from stabilizer.runs.history import RunView
 from stabilizer.runs.reader import RunError, RunReader
 from stabilizer.runs.secrets import hidden_keys
+from stabilizer.runs.syncer import CLOSE_S
 from stabilizer.runs.writer import RunWriter
 from stabilizer.training.config import config_dict
 from stabilizer.training.inputs import anchored, changes, digests
@@ -102,7 +103,7 @@ class Session:
         trainer.note_validation(metrics)
         session.monitor.note_failed_rewards(trainer, 0, metrics)
         session.monitor.write(0, metrics)  # before the first checkpoint: a resumed run does not validate again
-        session.host.save_checkpoint()
+        session.host.save_checkpoint(patience_s=CLOSE_S)  # there is no training yet that a slow disk would delay
         if session.host.unsaved:
             session._close("failed")
             raise RunError(

@@ -89,6 +89,15 @@ class Disk:
         work.awaited, self.behind = False, self._waiting > 0
         return None
 
+    def answers(self, within_s: float = 0.0) -> bool:
+        """Whether all work asked for so far is done, or will be within so many seconds."""
+        if not self.behind or within_s <= 0:
+            return not self.behind
+        work = _Work(_nothing)
+        self._count(1)
+        self._queue.put(work)
+        return work.done.wait(within_s)
+
     def end(self) -> None:
         """Let the thread end once all work is done. Nothing waits for it."""
         self._queue.put(None)
@@ -137,3 +146,7 @@ class Disk:
         with held(self._counting):
             self._waiting += change
             return self._waiting
+
+
+def _nothing() -> None:
+    """Work that is done once all work before it is."""

@@ -19,12 +19,23 @@ import numpy as np
 from stabilizer.core.records import Event
 from stabilizer.core.settings import setting_at
 from stabilizer.runs.blocks import Block
-from stabilizer.runs.column import LARGEST, Advance, Column, bounded
+from stabilizer.runs.column import LARGEST, REACH, Advance, Column, bounded
 
 T = TypeVar("T")
 
 REBASELINE = frozenset({"schedule", "data-stage", "resume", "rollback", "intervention"})
 """Kinds of event after which a detector compares with the numbers that follow, and no longer with those before."""
+
+
+def place(steps: np.ndarray, step: int) -> int:
+    """The first row at a step or later. Old rows of a long run lie in a file (`spilled`), and are asked only for an old
+    step: a search over all of them would bring a part of each file back into memory."""
+    start = len(steps) - REACH
+    if start > 0 and steps[start] <= step:
+        return start + int(steps[start:].searchsorted(step))
+    if len(steps) and step <= steps[0]:
+        return 0
+    return int(steps.searchsorted(step))
 
 
 class Series(NamedTuple):
@@ -52,7 +63,7 @@ class Series(NamedTuple):
 
     def between(self, first: int, last: int) -> Series:
         """Points with first <= step <= last."""
-        return self.part(int(self.steps.searchsorted(first)), int(self.steps.searchsorted(last, side="right")))
+        return self.part(place(self.steps, first), place(self.steps, last + 1))
 
 
 class _FiniteSeries(Series):
@@ -195,7 +206,7 @@ class RunView:
     def rows(self, name: str) -> int:
         """Rows in which a metric was measured since the last declared change."""
         steps = self.series(name).steps
-        return len(steps) - int(steps.searchsorted(self.baseline_start()))
+        return len(steps) - place(steps, self.baseline_start())
 
     def at(self, step: int) -> RunView:
         """The same run, seen from an earlier step."""

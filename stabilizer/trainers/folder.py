@@ -31,6 +31,7 @@ _NO_LOG_NAMES = {
     "config.json", "tokenizer.json", "tokenizer_config.json", "generation_config.json", "special_tokens_map.json",
     "vocab.json", "added_tokens.json", "wandb-summary.json", "wandb-metadata.json", "package.json",
     "adapter_config.json", "experiment_config.json", "checkpoint_tracker.json", "requirements.txt",
+    "arms.json",  # measurements of our case studies
 }  # fmt: skip
 
 _OF_TRAINERS = [reader for family in FAMILIES for reader in family.readers]

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from functools import cache
+from pathlib import Path
+from typing import Any
 
+from stabilizer.configs.config import Parsed, Setting
 from stabilizer.core.failures import Meaning
 from stabilizer.trainers.all import TRAINERS, find
+from stabilizer.trainers.configs import canonical, version_of
+from stabilizer.trainers.configuration import Config
+from stabilizer.trainers.quantities import View
 
 OWN = "stabilizer"
 
@@ -19,6 +26,35 @@ def keys_of(quantity: str, trainer: str = "") -> tuple[str, ...]:
     """
     asked = [known for known in (find(OWN), find(trainer)) if known]
     return tuple(dict.fromkeys(key for known in (*asked, *TRAINERS) for key in known.keys_of(quantity)))
+
+
+def configured(config: Any, trainer: str, quantity: str) -> float | None:
+    """A quantity (`quantities.QUANTITIES`) of a run's configuration, worked out from the keys of its trainer; None
+    where it is not written or can't be worked out."""
+    known = find(trainer)
+    if known is None or known.schema is None or not isinstance(config, Mapping):
+        return None
+    parsed = Parsed(form="", path=Path(), text="", settings=tuple(_settings(config)))
+    settings = canonical(known.schema, parsed)
+    version, used, why = version_of(known.schema, settings)
+    asked = Config(
+        parsed=parsed, trainer=known.schema, trainer_why="", version=version, version_used=used, version_why=why,
+        settings=settings,
+    )  # fmt: skip
+    try:
+        view = View(asked)
+    except (ArithmeticError, TypeError, ValueError):  # a value that no configuration of this trainer can have
+        return None
+    return view.number(quantity) if view[quantity].written else None
+
+
+def _settings(config: Mapping[str, Any], above: str = "") -> Iterator[Setting]:
+    for name, value in config.items():
+        key = f"{above}{name}"
+        if isinstance(value, Mapping):
+            yield from _settings(value, f"{key}.")
+        else:
+            yield Setting(key=key, value=value, written=key, file="", line=None)
 
 
 def todo(failure: Meaning, trainer: str) -> str:

@@ -114,8 +114,9 @@ def test_trls_own_run_of_the_length_reward_is_what_the_user_got() -> None:
 
 
 @pytest.mark.parametrize("name", logged.WRITERS)
-def test_a_case_is_seen_in_its_trainers_own_log(name: str) -> None:
-    assert [finding for finding in logged.told(name) if finding.causes], "not seen"
+def test_a_case_is_seen_in_its_trainers_own_log_with_the_cause_that_its_arms_prove(name: str) -> None:
+    told = logged.told(name)
+    assert told and {finding.causes[0].id for finding in told} == {logged.SYMPTOMS[name][1]}
 
 
 def test_a_reward_that_stays_at_its_first_level_is_the_symptom() -> None:

@@ -17,9 +17,12 @@ from dashboards.app import build
 from dashboards.data import logs as module
 from dashboards.data.incident_details import advice_for
 from dashboards.data.logs import Later, Logs
+from dashboards.data.run_list import ListSettings, run_list
 from dashboards.data.run_page import page_now, page_of
 from dashboards.data.run_registry import Runs
 from stabilizer.analysis.importing import write_run
+from stabilizer.commands.demo import CASES
+from stabilizer.core.paths import sample_runs
 from stabilizer.core.records import Finding, RemedyAdvice
 from stabilizer.runs.reader import RunReader
 from stabilizer.runs.story import Incident, incidents
@@ -51,6 +54,14 @@ def test_every_sample_log_is_found_and_read() -> None:
     assert len(lines) >= 14
     assert all(line.source and line.state in ("quiet", "failed", "running", "finished") for line in lines)
     assert all(line.verdict not in ("", "waiting") and line.numbers for line in lines)
+
+
+def test_the_demo_of_the_sample_runs_opens_on_the_cases_that_trained() -> None:
+    runs = Runs([sample_runs()])
+    runs.logs.scan()
+    rows = run_list(runs.lines(), ListSettings(find=CASES), runs.clock()).rows
+    assert {row.run for row in rows} == {"case-easyr1", "case-trl-beta0", "case-search-r1", "length-vs-published"}
+    assert not [line.id for line in runs.lines() if line.id.endswith(".json")], "measurements are no log"
 
 
 def test_a_log_is_listed_before_it_is_read_and_opens_as_being_read(folder: Path) -> None:

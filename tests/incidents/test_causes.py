@@ -372,6 +372,16 @@ def test_a_plateau_names_what_the_numbers_exclude() -> None:
         assert words in why, why
 
 
+def test_a_small_batch_is_known_from_the_configuration_of_another_trainer() -> None:
+    def first(mini: int, trainer: str = "easyr1") -> str:
+        batch = {"data": {"rollout_batch_size": 32}, "worker": {"actor": {"global_batch_size": mini}}}
+        return told({"reward/noise-floor": 60}, STANDS, {"trainer": trainer, "config": batch})[0].id
+
+    assert first(8) == "batch-too-small" and first(32) == "noise-floor"
+    assert first(8, "another") == "noise-floor", "nobody knows what its keys mean"
+    assert told({"reward/noise-floor": 60}, STANDS, {"trainer": "easyr1", "config": {}})[0].id == "noise-floor"
+
+
 def test_a_resume_or_a_data_stage_near_the_onset_is_evidence() -> None:
     plain = told({"optim/optimizer-state": 150}, {})[0]
     resumed = told({"optim/optimizer-state": 150}, {}, events=[(147, "resume")])[0]
@@ -531,7 +541,12 @@ def test_a_norm_that_creeps_while_rewards_come_closer_is_blamed_on_the_division_
         return causes([found], run.view())[0].id
 
     assert first(narrows, crept=True) == "divided-by-spread"
-    assert first(stays, crept=True) == "no-kl-anchor"
+    assert first(stays, crept=True) == "undetermined"
+    silent = {"reward/zero_std_frac": "0.02~0.01x100 0.4~0.05x100"}
+    batch = {"reward/std": "0.25%0.05x100 0.16%0.05x100"}  # TRL from 0.27 on logs no spread within groups
+    assert first(batch | silent, crept=True) == "divided-by-spread"
+    assert first(batch, crept=True) == "undetermined"
+    assert first({"reward/std": "0.25%0.05x200"} | silent, crept=True) == "undetermined"
     assert first(narrows) == "no-kl-anchor", "a norm that left its trend has another cause"
     undivided = {"config": {"policy": {"advantage": "group_mean"}}}
-    assert first(narrows, undivided, crept=True) == "no-kl-anchor"
+    assert first(narrows, undivided, crept=True) == "undetermined"

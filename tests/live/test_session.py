@@ -9,6 +9,7 @@ import random
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -26,6 +27,7 @@ from stabilizer.live.monitor import RESTATED, Monitor
 from stabilizer.live.session import Session
 from stabilizer.runs.atomic import replace_json
 from stabilizer.runs.chain import chain_hash
+from stabilizer.runs.disk import PATIENCE_S
 from stabilizer.runs.reader import RunError, RunReader, read_json, read_records
 from stabilizer.runs.requests import ask
 from stabilizer.trainers.reading import load
@@ -49,6 +51,14 @@ CORE = {
 
 def small_config(steps: int, *more: str):
     return load_config("addition", [*SMALL, *more], steps=steps)
+
+
+def test_a_slow_disk_does_not_keep_a_run_from_starting(tmp_path: Path, monkeypatch) -> None:
+    real = os.fsync
+    monkeypatch.setattr(os, "fsync", lambda handle: (time.sleep(1.5 * PATIENCE_S), real(handle)))
+    session = Session.start(small_config(1), tmp_path / "run")
+    assert not session.host.unsaved and session.trainer.checkpoints.newest() is not None
+    session._close("stopped")
 
 
 def train_process(tmp_path: Path, *words: str) -> subprocess.Popen:

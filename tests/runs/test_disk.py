@@ -50,6 +50,15 @@ def test_a_failure_reaches_the_caller_who_waits_for_it():
     assert disk.do(lambda: 5) == 5 and disk.close()
 
 
+def test_a_slow_disk_is_waited_for_and_one_that_hangs_is_not():
+    disk, goes_on = Disk(), threading.Event()
+    disk.do(lambda: goes_on.wait(60), patience_s=0)
+    assert not disk.answers() and not disk.answers(0.05)
+    threading.Timer(0.1, goes_on.set).start()
+    assert disk.answers(30) and caught_up(disk) and disk.answers()
+    assert disk.close()
+
+
 def test_only_the_first_call_waits_for_a_disk_that_hangs(tmp_path, hang):
     goes_on = hang
     writer = RunWriter.create(tmp_path / "run", config={}, argv=[])

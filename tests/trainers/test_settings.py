@@ -13,7 +13,7 @@ from stabilizer.incidents.diagnosis.case import Case
 from stabilizer.runs.history import History
 from stabilizer.trainers.all import FAMILIES, TRAINERS, find, plain
 from stabilizer.trainers.knobs import how
-from stabilizer.trainers.settings import keys_of
+from stabilizer.trainers.settings import configured, keys_of
 
 ADVISED = [trainer for trainer in TRAINERS if trainer.advice]
 SWITCHES = {"control/filter_groups", "control/mask_truncated"}
@@ -74,3 +74,14 @@ def test_every_folder_of_a_trainer_is_in_the_list():
 
     folders = {path.name for path in Path(trainers.__path__[0]).iterdir() if path.is_dir()}
     assert len(folders - {"__pycache__"}) == len(FAMILIES)
+
+
+def test_a_quantity_is_worked_out_from_the_keys_that_are_written() -> None:
+    written = {"actor_rollout_ref.actor.ppo_mini_batch_size": 128, "data.train_batch_size": 256}
+    assert configured(written, "verl", "prompts_update") == 128
+    nested = {"actor_rollout_ref": {"actor": {"ppo_mini_batch_size": 128}}}
+    assert configured(nested, "verl", "prompts_update") == 128
+    assert configured({"data.train_batch_size": 256}, "verl", "prompts_update") is None, "a default of some version"
+    assert configured(written, "nobody", "prompts_update") is None
+    for odd in (None, [], {"actor_rollout_ref": {"actor": {"ppo_mini_batch_size": "many"}}}):
+        assert configured(odd, "verl", "prompts_update") is None

@@ -13,6 +13,8 @@ from stabilizer.detectors.evidence.worth import levels, unheard_of, worth
 from stabilizer.runs.history import RunView
 
 EXPLAINED, LOSS, PULL = "value/explained_variance", "value/loss", "value/grad_norm"
+FAR = 500
+"""Most rows looked back on."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,20 +22,21 @@ class CriticFailure(Detector):
     """The critic is no better than a constant after its time to learn, has unlearned, or its loss exploded.
 
     Signature
-        Explained variance, as a median: at most 0 over `window` rows after `patience` rows (never learned), or at most
-        0 over the `gone` newest rows after it had held `knew` over `window` (unlearned). Where only the loss is logged,
-        or before the variance shows it: value loss at least `exploded` times what its trend predicts, and more than the
-        spread of rewards explains. `warn` when accuracy (the reward where accuracy is not logged) gained nothing
-        meanwhile, `critical` when it has fallen, `info` while it gains.
+        Explained variance, as a median: at most 0 over `window` rows after `patience` rows, and no longer rising (never
+        learned), or at most 0 over the `gone` newest rows after it had held `knew` over `window` (unlearned). Where
+        only the loss is logged, or before the variance shows it: value loss at least `exploded` times what its trend
+        predicts, and more than the spread of rewards explains. `warn` when accuracy (the reward where accuracy is not
+        logged) gained nothing meanwhile, `critical` when it has fallen, `info` while it gains.
 
     Why it matters
         Below zero the critic adds noise to every advantage instead of removing it, with the same sign for all tokens of
         a kind. Answers grow or shrink for no reason, and the critic's errors move the policy.
 
     Look-alikes
-        A low explained variance in the first `patience` rows: nothing is learned yet. A solved task, where returns
-        hardly vary and there is nothing to explain. A reward that became active or was rescaled raises the loss by the
-        square of its spread. One bad batch does not move a median of `gone` rows.
+        A low explained variance in the first `patience` rows, or one that still rises: the critic learns, slowly where
+        few rewards are above 0. A solved task, where returns hardly vary and there is nothing to explain. A reward that
+        became active or was rescaled raises the loss by the square of its spread. One bad batch does not move a median
+        of `gone` rows.
 
     False alarms
         A task whose outcome no critic can predict (one token decides) stays near zero permanently and may be trained
@@ -58,6 +61,8 @@ class CriticFailure(Detector):
     """... and in the newest level, which shows that it is lost."""
     patience: int = 100
     """Rows the critic gets to become better than a constant."""
+    learns: float = 0.2
+    """Explained variance below 0 that, if it is halved within `patience` rows, shows that the critic still learns."""
     knew: float = 0.3
     """Explained variance, held for `window` rows, from which a fall to 0 is a loss."""
     exploded: float = 4.0
@@ -89,7 +94,7 @@ class CriticFailure(Detector):
         now = median(recent.values)
         if now > 0:
             return None
-        past = series.last(500).finite()
+        past = series.last(FAR).finite()
         if len(past) < self.window:
             return None
         smooth = levels(past, self.window)
@@ -101,7 +106,8 @@ class CriticFailure(Detector):
         first = int(series.steps.searchsorted(view.baseline_start()))
         if len(series) - first < self.patience or smooth[-1] > 0:
             return None
-        if float(smooth[-(self.patience - self.window) :].max()) > 0.05:
+        lately = smooth[-(self.patience - self.window) :]
+        if float(lately.max()) > 0.05 or min(2 * smooth[-1], -self.learns) > lately[0]:
             return None
         onset = int(series.steps[first])
         words = (
@@ -132,8 +138,8 @@ class CriticFailure(Detector):
     def _nothing_to_explain(view: RunView) -> bool:
         """Whether rewards are almost equal, so that returns do not vary: a ratio of two zeros means nothing."""
         groups = view.series("reward/zero_std_frac").last(10).finite()
-        if len(groups) and level(groups, 10) >= 0.9:
-            return True
+        if view.latest("batch/group_size") != 1 and len(groups) and level(groups, 10) >= 0.9:
+            return True  # an answer alone never differs from its group
         for name in ("reward/std", "reward/std_group"):
             spread = view.series(name).last(200).finite()
             if len(spread) >= 10:

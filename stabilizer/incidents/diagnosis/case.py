@@ -18,7 +18,7 @@ from stabilizer.detectors.evidence.progress import Progress, progress
 from stabilizer.detectors.reward.scale_shift import components
 from stabilizer.incidents.diagnosis.graph import METRICS, STAGES, is_integrity, stage
 from stabilizer.runs.history import RunView, Series
-from stabilizer.trainers.settings import keys_of
+from stabilizer.trainers.settings import configured, keys_of
 
 T = TypeVar("T")
 
@@ -162,6 +162,14 @@ class Case:
         live = self.view.latest(knob)
         trainer = str(self.view.about("trainer"))
         return live if live is not None else self.number(*keys_of(knob.removeprefix("control/"), trainer))
+
+    @cached_property
+    def prompts_per_update(self) -> float | None:
+        """Prompts behind one update: logged, or as configured."""
+        prompts = self.recent("batch/prompts")
+        if prompts is None:
+            return configured(self.view.about("config"), str(self.view.about("trainer")), "prompts_update")
+        return prompts / max(self.recent("batch/updates") or 1, 1)
 
     def number(self, *keys: str) -> float | None:
         """The first of some configuration keys that holds a number."""

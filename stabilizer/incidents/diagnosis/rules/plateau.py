@@ -127,10 +127,9 @@ def step_too_small(case: Case) -> Answer:
 
 def small_batch(case: Case) -> Answer:
     """Too few prompts per update."""
-    prompts, updates = case.recent("batch/prompts"), case.recent("batch/updates")
-    if prompts is None:
+    each = case.prompts_per_update
+    if each is None:
         return UNKNOWN
-    each = prompts / max(updates or 1, 1)
     if each < 16:
         return Answer(WEAK, few_prompts(each))
     return Answer(0.0, f"{each:.0f} prompts per update exclude a batch that is too small") if each >= 64 else UNKNOWN

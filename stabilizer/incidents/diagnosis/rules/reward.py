@@ -22,6 +22,10 @@ from stabilizer.incidents.diagnosis.rules.edge import fell_while_standing
 PAID = STAGES.index("behaviour")
 """The first stage that the reward determines."""
 SHIFT = "reward/scale-shift"
+NORMALISER = ("policy.advantage", "scale_rewards", "algorithm.norm_adv_by_std_in_grpo")
+"""Settings of trainers that say by what advantages are divided ..."""
+BY_GROUP = ("", "group_std", "group", "true")
+"""... and their values for the spread of the group, which is also the default."""
 
 
 def hackable(case: Case) -> Verdict:
@@ -172,15 +176,24 @@ def little_spread(case: Case) -> Verdict:
 def narrowing_spread(case: Case) -> Verdict:
     """The norm creeps because advantages are divided by a spread of the group that has become small."""
     found = case.find("optim/grad-explosion")
-    spread = creep(case.view, "reward/std_group")
-    if found is None or not found.evidence.get("crept") or case.words("policy.advantage") not in ("", "group_std"):
-        return NO
-    if spread is None or not spread.clear or not 0 < spread.now <= spread.start / 2:
+    if found is None or not found.evidence.get("crept") or case.words(*NORMALISER) not in BY_GROUP:
         return NO
     if any(finding.severity != "info" for finding in case.findings):
         return NO  # a slow climb explains no damage
-    words = f"rewards of a group differ by {spread.now:.2g} now and by {spread.start:.2g} at the start"
-    return SIGNATURE, [f"{words}; advantages are divided by that, so the same answers pull harder and harder"]
+    tail = "; advantages are divided by that, so the same answers pull harder and harder"
+    spread = creep(case.view, "reward/std_group")
+    if spread is not None:
+        narrow = spread.clear and 0 < spread.now <= spread.start / 2
+        words = f"rewards of a group differ by {spread.now:.2g} now and by {spread.start:.2g} at the start{tail}"
+        return (SIGNATURE, [words]) if narrow else NO
+    whole, silent = creep(case.view, "reward/std"), creep(case.view, "reward/zero_std_frac")
+    if whole is None or silent is None or not (whole.clear and silent.clear):
+        return NO
+    if not 0 < whole.now * (1 - silent.now) <= whole.start * (1 - silent.start) / 2:
+        return NO
+    words = f"rewards of a batch differ by {whole.now:.2g} now and by {whole.start:.2g} at the start, and"
+    shares = f"{silent.now:.0%} of groups have no spread, {silent.start:.0%} at the start: groups narrow"
+    return FITS, [f"{words} {shares}{tail}"]
 
 
 def template(case: Case) -> Verdict:
@@ -216,23 +229,21 @@ def exploration_lost(case: Case) -> Verdict:
 
 def swings(case: Case) -> Verdict:
     """A reward that swings because each step sees few prompts."""
-    found = case.find("reward/oscillation", "reward/noise-floor")
-    prompts, updates = case.recent("batch/prompts"), case.recent("batch/updates")
+    found, each = case.find("reward/oscillation", "reward/noise-floor"), case.prompts_per_update
     if found is None or (found.severity == "info" and case.loud) or case.upstream(found.onset_step):
         return NO
-    if prompts is None or prompts / max(updates or 1, 1) >= 16:
+    if each is None or each >= 16:
         return NO
-    return FITS, [found.summary, few_prompts(prompts / max(updates or 1, 1))]
+    return FITS, [found.summary, few_prompts(each)]
 
 
 def noise_floor(case: Case) -> Verdict:
     """The reward's own noise is larger than what a step can gain."""
-    found = case.find("reward/noise-floor")
-    prompts, updates = case.recent("batch/prompts"), case.recent("batch/updates")
+    found, each = case.find("reward/noise-floor"), case.prompts_per_update
     if found is None or (found.severity == "info" and case.loud):
         return NO
-    if prompts is not None and prompts / max(updates or 1, 1) >= 16:
-        return SIGNATURE, [found.summary, f"a step has {prompts:.0f} prompts, so the noise is in the reward itself"]
+    if each is not None and each >= 16:
+        return SIGNATURE, [found.summary, f"an update has {each:.0f} prompts, so the noise is in the reward itself"]
     return WEAK, [found.summary]
 
 

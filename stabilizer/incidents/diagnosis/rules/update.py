@@ -121,6 +121,8 @@ def no_anchor(case: Case) -> Verdict:
         return NO
     if turn := case.turned("control/beta", up=False):
         return TURNED, [f"{turn}: since then nothing holds the policy to its reference"]
+    if found.evidence.get("crept") and not case.find("policy/kl-runaway"):
+        return UNLIKELY, ["beta = 0, but only the norm crept: no drift from the reference was seen"]
     confidence = 0.5 if case.onset > 100 else 0.3
     return confidence, [f"beta = 0: nothing holds the policy to its reference, and drift began at step {case.onset}"]
 
