@@ -18,6 +18,8 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+import numpy as np
+
 from bench.rescue.faults import weights_hit
 from bench.trust.row import Attack, Effort, Measured
 from stabilizer.core.records import SEVERITIES
@@ -34,8 +36,8 @@ SOON = 100
 """Steps within which it must be found."""
 KEPT_SHARE = 0.95
 """Of the accuracy before, at the end."""
-AROUND = 5
-"""Validations that are averaged before the fault, and at the end."""
+AROUND, ROWS = 5, 20
+"""Validations, and rows of the reward, that are averaged before the fault and after it."""
 SETTINGS = (
     "rollout.prompts=4", "rollout.group_size=4", "validation.problems=128", "validation.every=200",
     "checkpoint.every=200", "samples.every=1000",
@@ -65,17 +67,26 @@ def judged(path: Path, hit: int) -> dict[str, Any]:
         if finding.severity in SEVERITIES[1:] and hit < finding.detected_step <= hit + SOON
     )
     applied = [entry for entry in reader.actions if entry.entry == "applied"]
-    validated = reader.history.view().series("accuracy/val")
+    ends = {entry.action: entry.entry for entry in reader.actions}
+    view = reader.history.view()
+    validated, paid = view.series("accuracy/val"), view.series("reward/mean")
     before = validated.between(0, hit).last(AROUND).values
     return {
         "steps": reader.history.step,
         "hit": hit,
         "found": found[:1],
         "before": sum(entry.step <= hit for entry in applied),
-        "after": [(entry.step, entry.remedy) for entry in applied if entry.step > hit],
-        "verified": sum(entry.entry == "verified" and entry.step > hit for entry in reader.actions),
+        "after": [(entry.step, entry.remedy, ends[entry.action]) for entry in applied if entry.step > hit],
+        "back": _back(paid.between(0, hit).last(ROWS).values, paid.between(hit + 1, view.step).values),
         "accuracy": [float(before.mean()), float(validated.last(AROUND).values.mean())],
     }
+
+
+def _back(before: np.ndarray, since: np.ndarray) -> int | None:
+    """Rows after the fault until the reward, over some rows, was back; None where it never was."""
+    levels = np.lib.stride_tricks.sliding_window_view(since, ROWS).mean(1)
+    there = (levels >= KEPT_SHARE * before.mean()).nonzero()[0]
+    return int(there[0]) + ROWS if len(there) else None
 
 
 def real_run(effort: Effort) -> Measured:
@@ -101,13 +112,14 @@ def told(result: dict[str, Any]) -> Measured:
     """The row of the table."""
     was, now = result["accuracy"]
     found = f"{result['found'][0][1]} after {result['found'][0][0] - result['hit']}" if result["found"] else "not found"
-    fixes = ", ".join(remedy for _, remedy in result["after"][:3]) or "nothing done"
+    fixes = ", ".join(f"{remedy} {end}" for _, remedy, end in result["after"][:3]) or "nothing done"
+    back = f"reward back after {result['back']}" if result["back"] else "reward never back"
     words = (
-        f"{result['steps']:,} steps, weights hit after {result['hit']:,}: {found} steps; {fixes}; accuracy {was:.0%}"
-        f" before, {now:.0%} at the end; {result['before']} fixes before the fault"
+        f"{result['steps']:,} steps, weights hit after {result['hit']:,}: {found} steps; {fixes}; {back}; accuracy"
+        f" {was:.0%} before, {now:.0%} at the end; {result['before']} fixes before the fault"
     )
-    good = result["found"] and result["verified"] and now >= KEPT_SHARE * was
-    return Measured(bool(good), words)
+    kept = any(end == "verified" for *_, end in result["after"])
+    return Measured(bool(result["found"] and kept and now >= KEPT_SHARE * was), words)
 
 
 ATTACKS = (

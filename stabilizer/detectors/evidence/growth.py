@@ -65,7 +65,7 @@ class Family(NamedTuple):
     """Logarithm of its share of the weight of its kind."""
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=4)
 def family(points: int) -> Family:
     """The line, the curves that continue, and the same stopped somewhere."""
     x = (np.arange(2 * points) + 0.5) / points
@@ -101,7 +101,7 @@ def _flat_from(curve: np.ndarray, points: int) -> int:
     return int(np.argmax(curve >= high)) if curve[points - 1] >= high else points
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=4)
 def _drops(points: int) -> tuple[np.ndarray, np.ndarray]:
     """For each continuing curve and each point, a step upward there as far as the curve does not explain it (of length
     1), and how much of the step the curve explains."""
@@ -202,7 +202,7 @@ def _growth(view: RunView, name: str) -> Growth | None:
     return _weighed(name, recent.steps[:known].tobytes(), recent.values[:known].tobytes())
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=8)
 def _weighed(name: str, steps: bytes, values: bytes) -> Growth | None:
     """Kept, because the same rows are asked about at several steps."""
     return weighed(name, Series(np.frombuffer(steps, np.int64), np.frombuffer(values, float)))

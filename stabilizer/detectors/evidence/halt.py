@@ -122,7 +122,7 @@ def _curves(points: int) -> list[np.ndarray]:
     return curves + [1 / (1 + np.exp((middle - share) / width)) for middle in middles for width in widths]
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=4)
 def _shapes(points: int) -> tuple[np.ndarray, np.ndarray, list[tuple[np.ndarray, int]]]:
     """Curves that continue, the same stopped at some point, all centred and of length 1, and the description of the
     latter."""
@@ -139,7 +139,7 @@ def _stepped(points: int, shapes: np.ndarray, y: np.ndarray) -> float:
     return float((along[:, None] ** 2 + fell**2).max())
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=4)
 def _falls(points: int) -> np.ndarray:
     """For each continuing curve and each point, a step upward there, as far as the curve does not explain it."""
     going = _shapes(points)[0]

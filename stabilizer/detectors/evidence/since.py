@@ -198,13 +198,13 @@ class _Ramps(NamedTuple):
     power: np.ndarray
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=8)
 def _coarse(count: int) -> _Ramps:
     knots = np.linspace(0, count - 2, min(_KNOTS, count - 1))
     return _ramps(count, knots, np.append(knots[1:], count - 1))
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=8)
 def _fine(count: int, row: int) -> _Ramps:
     """Ramps that begin near a row: a lasting failure asks for the same ones at every step."""
     width = max(2, count // _KNOTS)

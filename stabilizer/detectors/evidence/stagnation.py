@@ -325,7 +325,7 @@ def _averaged(series: Series) -> tuple[np.ndarray, np.ndarray]:
     return series.steps[extra::width], series.values[extra:].reshape(-1, width).mean(1)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=64)
 def _bends(count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Where a run of this many points can have bent, and per bend the part of a joined line that no straight line
     has."""
