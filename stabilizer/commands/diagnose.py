@@ -18,6 +18,8 @@ from stabilizer.commands import pasted
 from stabilizer.commands.progress import progress
 from stabilizer.commands.sources import add_source_arguments, mapping
 from stabilizer.output.terminal import console, show
+from stabilizer.preflight.check import Preflight
+from stabilizer.preflight.check import as_json as preflight_json
 from stabilizer.runs.loaded import LoadedRun, NoMetrics
 from stabilizer.trainers.reading import load
 
@@ -75,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _answer(path: Path, args: argparse.Namespace, wanted: dict[str, str]) -> int:
     analysis = _analysis(path, args, wanted)
-    _show([analysis], args)
+    _show([analysis], args, pasted.settings_in(path) if args.path == [STDIN] else None)
     return exit_code(analysis, args.fail_on)
 
 
@@ -96,13 +98,17 @@ def _analysis(path: Path, args: argparse.Namespace, wanted: dict[str, str]) -> A
         return analyse(run, told=lambda row, rows: say(f"judging row {row:,} of {rows:,}: {path}"))
 
 
-def _show(answers: list[Analysis | dict[str, Any]], args: argparse.Namespace) -> None:
+def _show(
+    answers: list[Analysis | dict[str, Any]], args: argparse.Namespace, settings: Preflight | None = None
+) -> None:
+    """Print the answers; `settings` are those that were pasted with the only one."""
     if args.json:
         objects = [as_json(answer) if isinstance(answer, Analysis) else answer for answer in answers]
+        objects[0] |= {"settings": preflight_json(settings)} if settings else {}
         print(json.dumps(objects if len(args.path) > 1 else objects[0], indent=2, allow_nan=False))
         return
     out = console()
     for place, answer in enumerate(answer for answer in answers if isinstance(answer, Analysis)):
         if place:
             out.rule(style="dim")
-        show(answer, out, everything=args.all)
+        show(answer, out, everything=args.all, settings=settings)

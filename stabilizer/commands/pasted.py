@@ -12,11 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from stabilizer.configs.config import ConfigError
 from stabilizer.core.records import SEVERITIES, Event
 from stabilizer.formats.console import lines
 from stabilizer.formats.rows import assemble
-from stabilizer.preflight.check import Options, Preflight, as_json, exit_code, preflight
+from stabilizer.preflight.check import Options, Preflight, as_json, exit_code, in_text, judge
 from stabilizer.runs.loaded import PASTED, LoadedRun, NoMetrics
 from stabilizer.runs.reader import RunError
 from stabilizer.troubles.linux import ENDS_WITH
@@ -39,8 +38,8 @@ _OF_SUMMARY = re.compile(rb"^wandb:[ \t]{1,8}(\S{1,100})[ \t]{1,8}(-?\d[\d.e+-]{
 """A line of it: a metric and its last value."""
 _SUMMARY = "'train_runtime'"
 """What the last row of transformers' trainers holds; a progress bar may follow it."""
-_PYTHON = re.compile(r"\b[A-Z]\w{1,40}(?:Config|Arguments|Trainer)\(")
-"""A trainer or its settings, built in Python."""
+MOST_SETTINGS = 1 << 18
+"""Bytes of the beginning in which settings are looked for."""
 
 
 def answer(args: argparse.Namespace, diagnose: Callable[[Path], int], diagnose_run: Callable[[LoadedRun], int]) -> int:
@@ -78,17 +77,22 @@ def renamed(run: LoadedRun) -> LoadedRun:
 
 
 def _as_configuration(path: Path, args: argparse.Namespace) -> int | None:
-    """Print what preflight says of the text; None where it is no configuration of a trainer."""
+    """Print what preflight says of the text; None where it holds no settings of a trainer."""
     from stabilizer.commands.preflight import print_result
 
-    if _PYTHON.search(path.read_text(encoding="utf-8", errors="replace")):
-        path = path.rename(path.with_suffix(".py"))
-    try:
-        result = _excerpt(preflight(path, Options()))
-    except (ConfigError, RunError, ValueError):
+    result = settings_in(path)
+    if result is None:
         return None
     print_result(result, as_json(result) if args.json else None)
     return exit_code(result.verdict, args.fail_on)
+
+
+def settings_in(path: Path) -> Preflight | None:
+    """What preflight says of the settings in the text, which need not be all; None without settings of a trainer."""
+    with path.open("rb") as file:
+        text = file.read(MOST_SETTINGS).decode("utf-8", "replace")
+    config = in_text(path, text, Options(alone=True))
+    return _excerpt(judge(config)) if config and not config.guessed else None
 
 
 def _unquoted(data: bytes) -> bytes:

@@ -100,6 +100,8 @@ class Parsed:
     """What the command does where it trains nothing and no other command of the script trains."""
     devices: tuple[int, ...] | None = None
     """The GPUs that the command sees; None where nothing is said."""
+    part: bool = False
+    """Whether the settings are a part of a longer text, to which nothing is written back."""
 
 
 def number(text: str) -> int | float | None:

@@ -42,7 +42,7 @@ def _is_script(text: str) -> bool:
 
 def read(path: Path) -> Parsed:
     """The settings in a file. ConfigError says what is wrong with it and what to do."""
-    return parsed(path, _text(path))
+    return parsed(path, text_of(path))
 
 
 def parsed(path: Path, text: str, *, alone: bool = False) -> Parsed:
@@ -85,7 +85,7 @@ def _with_included(command: Parsed, alone: bool) -> Parsed:
             f"{command.path}:{target.line}: takes its settings from {target.value}, which does not exist;"
             " run this from the folder that the path is relative to, or give that file"
         )
-    text = _text(path)
+    text = text_of(path)
     below = reader_for(path, text).read(path, text)
     own = tuple(s for s in command.settings if s is not target)
     return replace(
@@ -113,7 +113,8 @@ EMPTY = {
 """What to do about a file without settings, by form."""
 
 
-def _text(path: Path) -> str:
+def text_of(path: Path) -> str:
+    """The text of a file; ConfigError says why it is none that settings can be in."""
     if "\0" in str(path):
         raise ConfigError(f"{str(path)!r}: a path can't contain a NUL character")
     try:

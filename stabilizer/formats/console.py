@@ -27,6 +27,7 @@ from stabilizer.runs.loaded import LoadedRun, NoMetrics, Source
 from stabilizer.runs.reader import RunError
 from stabilizer.troubles import search as troubles
 from stabilizer.troubles.search import Found
+from stabilizer.troubles.trouble import CODE
 
 MAX_LINE = 4_000_000
 """Characters of a line that are kept; a step's metrics take some thousands."""
@@ -188,8 +189,11 @@ _RAISED = re.compile(r"^((?:[A-Za-z_]\w*\.)*[A-Z]\w*|(?:[A-Za-z_]\w*\.){1,6}[a-z
 """The last line of a traceback, whatever the exception is called."""
 _FRAME = re.compile(r'^\s+File "([^"]{1,500})", line (\d+)(?:, in (\S{1,200}))?')
 _CELL_FRAME = re.compile(r"^(?:File )?(~?[^\s:]{1,300}\.py):(\d+)(?:, in (\w{1,200}))?")
+_OWN_CELL = re.compile(r"^(Cell In ?\[\d{1,6}\]), line (\d{1,6})(?:, in (\w{1,200}))?")
 _OLD_CELL_FRAME = re.compile(r"^(\S{1,300}\.py|<ipython-input-[\w-]{1,80}>) in (<[^>]{1,60}>|\w{1,200})")
-"""The frames of a notebook's tracebacks, in two generations."""
+"""The frames of a notebook's tracebacks, in three generations."""
+_CODE_LINE = re.compile(r"^(?: {4,12}|-{1,4}> ?\d{1,6} {1,40})(?=[^\s~^\d])(.{1,300})")
+"""The line of code of a frame, of Python's tracebacks or a notebook's."""
 _LIBRARY = re.compile(r"site-packages|dist-packages|[/\\]lib[/\\]python3|<frozen|importlib|^/usr/lib")
 """Paths of installed code: a frame elsewhere is the user's own."""
 _MOST_FRAMES = 200
@@ -216,7 +220,7 @@ _MOST = 10_000
 
 def _frame_in(text: str) -> tuple[str, str, str] | None:
     """File, line and function of a frame of a traceback."""
-    if match := _FRAME.match(text) or _CELL_FRAME.match(text):
+    if match := _FRAME.match(text) or _CELL_FRAME.match(text) or _OWN_CELL.match(text):
         return match[1], match[2], match[3] or ""
     match = _OLD_CELL_FRAME.match(text)
     return (match[1], "", match[2]) if match else None
@@ -286,7 +290,7 @@ class Failures:
 
     def _headless(self, text: str) -> None:
         """A frame whose traceback was copied without its head begins one."""
-        if not (self._inside or self._talk) and _FRAME.match(text):
+        if not (self._inside or self._talk) and (_FRAME.match(text) or _OWN_CELL.match(text)):
             self._begin()
 
     def _in_traceback(self, line: Line) -> bool:
@@ -295,10 +299,19 @@ class Failures:
         if frame := _frame_in(text):
             self._frame(*frame)
             return True
+        if self._code(text):
+            return True
         if match := _EXCEPTION.match(text) or (_RAISED.match(text) if self._frames else None):
             self._found = line.number, match[1] + (match[2] or "")
             return True
         return not text or text[0] in " \t[" or "Traceback" in text or text.startswith(("During ", "The above "))
+
+    def _code(self, text: str) -> bool:
+        """Take the line of code of the last frame."""
+        code = _CODE_LINE.match(text) if self._frames and CODE not in self._frames[-1] else None
+        if code:
+            self._frames[-1] += CODE + code[1]
+        return code is not None
 
     def _known(self, event: Event | None, trouble: Found, line: Line) -> Event | None:
         """The event of a line in which a known trouble shows, outside a traceback."""

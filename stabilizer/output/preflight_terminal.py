@@ -39,7 +39,9 @@ def show(result: Preflight, out: Console, fixed: Fixed | None = None, target: Pa
     page.rest(result)
     if fixed is not None and target is not None:
         page.fixed(fixed, target)
-    elif any(finding.change and finding.severity != "info" for finding in result.findings):
+    elif not result.config.parsed.part and any(
+        finding.change and finding.severity != "info" for finding in result.findings
+    ):
         out.print()
         hint = f"A corrected copy: stabilizer preflight {plain(result.config.parsed.path)} --fix"
         page.line(Text(hint, "dim"), 0)

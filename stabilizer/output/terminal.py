@@ -24,6 +24,7 @@ from stabilizer.core.metrics import metric
 from stabilizer.core.records import SEVERITIES, Cause, Finding, RemedyAdvice
 from stabilizer.core.severity import ICONS, WORDS
 from stabilizer.core.text import plain
+from stabilizer.preflight.check import Preflight
 from stabilizer.remedies import LIKELY
 from stabilizer.runs.history import Series
 from stabilizer.runs.loaded import PASTED
@@ -41,6 +42,8 @@ VERDICTS = {
 }
 _BARS = "▁▂▃▄▅▆▇█"
 _PLAIN_BARS = "_.-=+*%#"
+UNEXPLAINED = ("", "undetermined", "program-error")
+"""Causes that explain nothing."""
 MOST_ENTRIES = 40
 """Newest entries of the journal that are shown."""
 MOST_WANTED = 6
@@ -69,20 +72,24 @@ def sparkline(series: Series, width: int, *, log: bool = False, ascii_only: bool
     )
 
 
-def show(analysis: Analysis, out: Console, *, everything: bool = False) -> None:
-    """Print the page: about one screen, or with `everything` all incidents, fixes and checks in full."""
-    _Page(analysis, out, everything=everything).print()
+def show(analysis: Analysis, out: Console, *, everything: bool = False, settings: Preflight | None = None) -> None:
+    """Print the page: about one screen, or with `everything` all incidents, fixes and checks in full.
+
+    `settings` are those that stand in the same text, judged by preflight.
+    """
+    _Page(analysis, out, everything=everything, settings=settings).print()
 
 
-CHANGES, NORMAL, INCIDENTS, FIXES, BESIDE = 4, 3, 6, 3, 4
-"""Changes, normal patterns, further incidents, further fixes and further findings of an incident that a page lists
-without --full."""
+CHANGES, NORMAL, INCIDENTS, FIXES, BESIDE, SETTINGS = 4, 3, 6, 3, 4, 3
+"""Changes, normal patterns, further incidents, further fixes, further findings of an incident, and settings that a page
+lists without --full."""
 
 
 class _Page:
     """One analysis being printed; `ascii` where the terminal can't show more."""
 
-    def __init__(self, analysis: Analysis, out: Console, *, everything: bool):
+    def __init__(self, analysis: Analysis, out: Console, *, everything: bool, settings: Preflight | None = None):
+        self.settings = [found for found in settings.findings if found.severity != "info"] if settings else []
         self.checks = everything
         """Whether to list each check that lacks a metric."""
         self.everything = everything or analysis.run.name == PASTED  # pasted text has few rows and one question
@@ -93,7 +100,9 @@ class _Page:
 
     def print(self) -> None:
         self._head()
-        self._incidents()
+        explained = any(one.open and one.cause not in UNEXPLAINED for one in self.analysis.incidents)
+        for part in (self._incidents, self._settings)[:: 1 if explained else -1]:
+            part()
         self._signs()
         self._changes()
         self._outlook()
@@ -103,6 +112,19 @@ class _Page:
         self._not_checked()
         self._notes()
         self._closing()
+
+    def _settings(self) -> None:
+        """What preflight finds in the settings beside the log: before what it can't explain, behind what it can."""
+        if self.settings:
+            self._title("In the settings of the same text")
+        for found in self.settings[: None if self.checks else SETTINGS]:
+            line = Text.assemble(
+                (f"{self._icon(found.severity)} {plain(found.id)}", STYLES[found.severity]), f"  {plain(found.key)}: "
+            )
+            line.append(self._typed(plain(f"{found.summary}. {found.why}")))
+            self._line(line, 2)
+            if found.how:
+                self._line(Text(self._typed(plain(f"Set instead: {found.how}"))), 4)
 
     # --- parts ------------------------------------------------------------------------------------------------------
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stabilizer.configs import reading
+from stabilizer.configs import excerpts, reading
 from stabilizer.configs.config import ConfigError, Parsed, Setting, parse_version, scalar
 from stabilizer.core.records import SEVERITIES
 from stabilizer.preflight.rules import RULES
@@ -17,7 +18,7 @@ from stabilizer.trainers import configs
 from stabilizer.trainers.configuration import Config
 from stabilizer.trainers.quantities import View
 from stabilizer.trainers.schema import Schema
-from stabilizer.trainers.versions import version_beside
+from stabilizer.trainers.versions import version_beside, version_in
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +34,8 @@ class Options:
     overrides: tuple[str, ...] = ()
     alone: bool = False
     """Read no file that the configuration names: the text came from somebody else."""
+    told: str = ""
+    """The text around the settings, which may tell versions."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +56,28 @@ class Preflight:
 def preflight(path: Path, options: Options | None = None) -> Preflight:
     """Read a configuration and ask every rule. ConfigError when it can't be read or is for no known trainer."""
     options = options or Options()
+    if path.suffix.lower() in excerpts.TEXTS and (found := in_text(path, reading.text_of(path), options)):
+        return judge(found)
     return judge(configured(reading.read(path), options))
+
+
+def in_text(path: Path, text: str, options: Options) -> Config | None:
+    """The settings in a text that may hold prose and a log besides: the part that has most of a known trainer's."""
+    options = dataclasses.replace(options, told=text)
+    found = []
+    for place, part in ((path, text[: excerpts.MOST]), *excerpts.excerpts(path, text)):
+        with suppress(ConfigError):
+            parsed = reading.parsed(place, part, alone=options.alone)
+            found.append(configured(_within(parsed, path), options))
+    return max(found, key=lambda config: (not config.guessed, len(config.settings)), default=None)
+
+
+def _within(parsed: Parsed, path: Path) -> Parsed:
+    """An excerpt as settings of the file that it is from."""
+    if parsed.path == path:
+        return parsed
+    own = [dataclasses.replace(s, file=str(path)) if s.file == str(parsed.path) else s for s in parsed.settings]
+    return dataclasses.replace(parsed, path=path, settings=tuple(own), part=True)
 
 
 def configured(parsed: Parsed, options: Options) -> Config:
@@ -94,6 +118,8 @@ def _version(
     if options.version:
         parse_version(options.version)
         return options.version, options.version, "as given"
+    if told := version_in(options.told, trainer.name):
+        return told, told, "as the text around it says"
     beside = None if options.alone else version_beside(parsed.path, trainer)
     if beside:
         return beside.version, beside.version, f"by {beside.where} beside it"

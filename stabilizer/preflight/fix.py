@@ -74,6 +74,8 @@ def _attempt(now: Preflight, finding: Finding, options: Options, first: Config) 
 def edited(config: Config, change: Mapping[str, Any]) -> str:
     """The file's text with these keys changed or added, comments and order kept."""
     parsed = config.parsed
+    if parsed.part:
+        raise ConfigError(f"{parsed.path}: the settings are a part of this text; save them to a file of their own")
     reader = reading.reader_for(parsed.path, parsed.text)
     text = parsed.text
     edits: list[tuple[int, int, str]] = []

@@ -6,14 +6,38 @@ from stabilizer.troubles.trouble import Trouble, Values
 
 
 def _gib(size: str, unit: str) -> float:
-    return float(size.replace(",", "")) / {"GiB": 1, "MiB": 1024, "KiB": 1024**2}[unit]
+    return float(size.replace(",", "")) / {"GiB": 1, "MiB": 1024, "KiB": 1024**2, "bytes": 1024**3}[unit]
+
+
+LEAST_SPARE_GIB = 1.0
+"""GiB reserved and unused below which nothing is said of fragmentation: PyTorch keeps that much at any time."""
+
+
+def _accounts(values: Values) -> dict[str, float]:
+    """The sizes that the message tells, in GiB. Before torch 2.1 it holds the reserved total."""
+    sizes = {name: _gib(values[name], values[f"{name}_unit"]) for name in _SIZES if name in values}
+    if "reserved" in sizes:
+        sizes["spare"] = max(0.0, sizes["reserved"] - sizes["used"])
+    return sizes | {"want": _gib(values["want"], values["unit"])}
+
+
+_SIZES = ("used", "free", "spare", "reserved")
 
 
 def _fragmented(values: Values) -> dict[str, object]:
-    wanted, spare = _gib(values["want"], values["unit"]), _gib(values["spare"], values["spare_unit"])
-    if spare < wanted or spare < 1:
+    sizes = _accounts(values)
+    if sizes["spare"] < max(sizes["want"], LEAST_SPARE_GIB):
         raise ValueError("the reserved memory would not do")
-    return {}
+    return {"spare_gib": f"{sizes['spare']:.1f}"}
+
+
+def _full(values: Values) -> dict[str, object]:
+    sizes = _accounts(values)
+    short = sizes["want"] - sizes["free"]
+    outside = float(values["total"]) - sizes["used"] - sizes["spare"] - sizes["free"]
+    others = f", {outside:.1f} belong to other processes and to CUDA" if outside > MUCH_GIB else ""
+    shown: dict[str, object] = {name: f"{size:.1f}" for name, size in sizes.items()}
+    return shown | {"others": others, "short": f"{max(short, 0):.2f}"}
 
 
 def _filled(values: Values) -> dict[str, object]:
@@ -53,6 +77,11 @@ _LOGITS_FIX = (
 _KEYS = (
     "per_device_train_batch_size in TRL; ppo_max_token_len_per_gpu and log_prob_micro_batch_size_per_gpu in veRL; "
     "--max-tokens-per-gpu in slime, whose later releases balance micro-batches by tokens"
+)
+
+_BEFORE_2_1 = (
+    "Tried to allocate {want} {unit:w} (GPU {gpu}; {total} GiB total capacity; {used} {used_unit:w} already allocated; {free} "
+    "{free_unit:w} free; {reserved} {reserved_unit:w} reserved in total by PyTorch"
 )
 
 TROUBLES = (
@@ -95,9 +124,9 @@ TROUBLES = (
         id="cuda/fragmented-memory",
         shows=(
             "CUDA out of memory. Tried to allocate {want} {unit:w}. ...and {spare} {spare_unit:w} is reserved by PyTorch but "
-            "unallocated",
+            "unallocated", _BEFORE_2_1,
         ),
-        cause="{spare} {spare_unit} are reserved and unused, more than the {want} {unit} that were asked for: the memory is "
+        cause="{spare_gib} GiB are reserved and unused, more than the {want} {unit} that were asked for: the memory is "
         "fragmented, as happens with lengths that vary",
         fix="set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True (not together with vLLM's sleep mode), and empty the "
         "cache between generation and update",
@@ -105,6 +134,21 @@ TROUBLES = (
         example="torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.20 GiB. GPU 0 has a total capacity of "
         "79.15 GiB of which 1.10 GiB is free. Of the allocated memory 60.01 GiB is allocated by PyTorch, and 15.20 GiB is "
         "reserved by PyTorch but unallocated.",
+    ),
+    Trouble(
+        id="cuda/full",
+        shows=(
+            "Tried to allocate {want} {unit:w}. GPU {gpu} has a total ... of {total} GiB of which {free} {free_unit:w} is free...Of the "
+            "allocated memory {used} {used_unit:w} is allocated by PyTorch, and {spare} {spare_unit:w} is reserved by PyTorch but",
+            _BEFORE_2_1,
+        ),
+        cause="a GPU of {total} GiB is full: tensors hold {used} GiB, {spare} are reserved and unused, {free} are free{others}; the next "
+        "tensor lacks {short} GiB, so the amount is the trouble and not fragmentation",
+        fix="run fewer completions or tokens through the model at once (the trainer's micro-batch key, which changes memory and speed "
+        "alone), switch gradient checkpointing on, or shorten the longest completion; give an engine on the same GPU less",
+        source="pytorch/pytorch: CUDACachingAllocator.cpp", kind="out-of-memory", work=_full, general=True, gpu_memory=True,
+        example="torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 130.00 MiB (GPU 0; 79.15 GiB total capacity; 77.02 GiB "
+        "already allocated; 12.56 MiB free; 77.10 GiB reserved in total by PyTorch)",
     ),
     Trouble(
         id="cuda/device-assert",

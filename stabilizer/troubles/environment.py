@@ -65,6 +65,18 @@ TROUBLES = (
         "TypeError: unwrap_model_for_generation() got an unexpected keyword argument 'is_peft_model'",
     ),
     Trouble(
+        id="versions/other-arguments",
+        shows=("{name:w}() takes {n} positional argument", "{name:w}() takes from {n} to {m} positional arguments",
+               "{name:w}() missing {n} required positional argument", "{name:w}() missing {n} required keyword-only argument"),
+        frames=(*LIBRARY, "unsloth_compiled_cache"), innermost=True,
+        cause="installed code calls {name} with other arguments than it takes: the two packages are of different releases",
+        fix="upgrade both together (with Unsloth: unsloth and unsloth_zoo, then delete unsloth_compiled_cache), or pin the newer to "
+        "what the older names; " + TOGETHER,
+        source="unslothai/unsloth#2738", certainty="likely", kind="config-error",
+        example='  File "/x/unsloth_compiled_cache/UnslothGRPOTrainer.py", line 1490, in compute_loss\n'
+        "TypeError: grpo_accumulated_loss() missing 1 required positional argument: 'old_hidden_states'",
+    ),
+    Trouble(
         id="vllm/v1-engine-internals",
         shows=("'LLMEngine' object has no attribute 'model_executor'", "'LLM' object has no attribute 'llm_engine'",
                "'SyncMPClient' object has no attribute", "'InprocClient' object has no attribute"),

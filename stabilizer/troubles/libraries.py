@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from stabilizer.troubles.trouble import Trouble
 
+REWARD_CALLS = ("reward_func(", "reward_fn(", "reward_function(", "compute_score(", "_reward(", " reward(")
+"""The calls of reward functions in trainers' code, and names in messages where the traceback is missing."""
+
 TROUBLES = (
     Trouble(
         id="bitsandbytes/not-compiled",
@@ -96,27 +99,52 @@ TROUBLES = (
         id="reward/chat-completions",
         shows=("expected string or bytes-like object, got '{kind:w}'", "expected string or bytes-like object$",
                "'list' object has no attribute '{name:w}'", "'str' object has no attribute 'get'",
-               "'dict' object has no attribute 'strip'", "'list' object has no attribute 'strip'"),
+               "'dict' object has no attribute 'strip'", "'list' object has no attribute 'strip'",
+               "string indices must be integers", "list indices must be integers or slices, not str"),
         frames=("reward", "score", "verif", "grader"), innermost=True,
+        code=("completion[", "response[", "['content']", '["content"]', "['role']", '["role"]'),
         cause="the reward function expects text and gets chat messages, or the other way round: completions have the form of the "
-        "prompts",
-        fix="for chat prompts read completion[0]['content']; for text prompts use the completion itself. `stabilizer preflight "
-        "--rewards FILE.py:FUNCTION` tries both",
-        source="huggingface/trl: custom rewards", certainty="likely",
+        "prompts, messages or plain text",
+        fix="for prompts that are messages (lists of role and content) read completion[0]['content']; for prompts that are text use "
+        "the completion itself. `stabilizer preflight --rewards FILE.py:FUNCTION` tries both",
+        source="unslothai/unsloth#2907", certainty="likely",
         example='  File "/home/me/rewards.py", line 8, in format_reward\n'
         "TypeError: expected string or bytes-like object, got 'list'",
     ),
     Trouble(
         id="reward/column-not-passed",
-        shows=("{name:w}() missing {n} required positional argument: '{key:w}'",),
-        frames=("grpo_trainer", "_calculate_rewards", "_generate_and_score_completions", "UnslothGRPOTrainer", "rewards",
-                "rollout"),
+        shows=("{name:w}() missing {n} required positional argument: '{key:w}'",), code=REWARD_CALLS,
         cause="the reward function {name} wants {key}, which is no column of the data set",
         fix="name the column {key} in the data set (rename_column), or give the argument the name of the column that exists; "
-        "remove_unused_columns=False keeps the columns",
-        source="huggingface/trl: custom rewards", certainty="likely", kind="config-error",
+        "remove_unused_columns=False keeps the columns; let {name} take **kwargs",
+        source="gensyn-ai/rl-swarm#340", certainty="likely", kind="config-error",
         example='  File "/x/site-packages/trl/trainer/grpo_trainer.py", line 980, in _calculate_rewards\n'
+        "    output_reward_func = reward_func(prompts=prompts, completions=completions, **reward_kwargs)\n"
         "TypeError: accuracy_reward() missing 1 required positional argument: 'solution'",
+    ),
+    Trouble(
+        id="reward/call",
+        shows=("{name:w}() takes {n} positional argument", "{name:w}() missing {n} required positional arguments: ",
+               "{name:w}() got an unexpected keyword argument '{key:w}'"), code=REWARD_CALLS,
+        cause="the trainer calls the reward function {name} with other arguments than it takes: each trainer, and TRL before and "
+        "after 0.14, has its own form",
+        fix="install the trainer's release that the script was written for (newer: pip install -U trl), or change the function. TRL (also "
+        "Open-R1, Unsloth, ms-swift, mlx-lm-lora) passes lists by keyword, with every column of the data: def {name}(prompts, "
+        "completions, **kwargs), returning a list. veRL passes one answer: compute_score(data_source, "
+        "solution_str, ground_truth, extra_info). EasyR1 one answer or a batch, by worker.reward.reward_type (sequential, batch)",
+        source="huggingface/open-r1#13", kind="config-error",
+        example="TypeError: format_reward_func() takes 1 positional argument but 2 were given",
+    ),
+    Trouble(
+        id="data/row-without-key",
+        shows=("^KeyError: '{key:w}'$",), code=("feature[", "example[", "row[", "sample[", "item[", "inputs[", "batch[", "record["),
+        cause="a row of the data has no {key}",
+        fix="print the keys of the row here. A column gets lost when the evaluation data were not mapped like the training data, when "
+        "the trainer drops what its model does not take (remove_unused_columns=False keeps it), by select_columns or another "
+        "spelling in one of several files",
+        source="RLHFlow/RLHF-Reward-Modeling#6", certainty="possible", kind="config-error",
+        example='  File "/home/me/train.py", line 244, in __call__\n    "input_ids": feature["input_ids_j"],\n'
+        "KeyError: 'input_ids_j'",
     ),
     Trouble(
         id="data/column",
@@ -342,7 +370,7 @@ TROUBLES = (
     ),
     Trouble(
         id="hub/not-found-or-private",
-        shows=("Repository Not Found for url", "RepositoryNotFoundError", "401 Client Error: Unauthorized for url: https://huggingface.co",
+        shows=("Repository Not Found for url", "RepositoryNotFoundError", "Cannot access gated repo for url", "401 Client Error: Unauthorized for url: https://huggingface.co",
                "Invalid username or password.", "Invalid user token", "Invalid credentials in Authorization header"),
         cause="the hub knows no such repository for this user: misspelled, private, or the token is missing, expired or wrong",
         fix="check owner/name; huggingface-cli login, or export HF_TOKEN=... in the environment of every process (Ray: runtime_env env_vars)",

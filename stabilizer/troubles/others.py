@@ -926,6 +926,63 @@ TROUBLES = (
         example="ValueError: This model does not support image input. Please check whether the correct `template` is used.",
     ),
     Trouble(
+        id="python/unpack",
+        shows=("not enough values to unpack (expected {want}, got {got})", "not enough values to unpack (expected at least {want}, got {got})",
+               "too many values to unpack (expected {want}"),
+        cause="a line of code takes {want} values apart and gets another number of them",
+        fix="print what stands on the right of that line. In a reward function it is an answer without the separator that split() "
+        "looks for (return 0 for it); in a data function a row of another form; for a call, a function of another release that "
+        "returns more or fewer values",
+        source="python: assignment", certainty="possible", general=True,
+        example="ValueError: not enough values to unpack (expected 2, got 1)",
+    ),
+    Trouble(
+        id="python/no-json",
+        shows=("Expecting value: line {line} column {column}", "Extra data: line {line} column {column}",
+               "Expecting property name enclosed in double quotes", "Unterminated string starting at"),
+        cause="a text that should be JSON is none",
+        fix="print the text. 'Extra data' is a file of JSON lines that is read as one document; 'line 1 column 1' is an empty file or answer, "
+        "or an error page of a server; an unterminated string is an answer that was cut. In a reward function catch it and return 0",
+        source="python: json", certainty="possible", general=True,
+        example="json.decoder.JSONDecodeError: Expecting value: line 1 column 1 (char 0)",
+    ),
+    Trouble(
+        id="torch/labels-and-logits",
+        shows=("Expected input batch_size ({a}) to match target batch_size ({b})",),
+        cause="logits and labels have different lengths, {a} and {b} tokens: they were cut, shifted or padded differently",
+        fix="take both from the same call: labels of the padded input_ids, logits without logits_to_keep (or labels cut to as many); shift "
+        "both by one or neither; prompts and completions joined in both",
+        source="pytorch/pytorch: cross_entropy", certainty="likely",
+        example="ValueError: Expected input batch_size (2047) to match target batch_size (1023).",
+    ),
+    Trouble(
+        id="linux/memory-error",
+        shows=("^MemoryError$", "Unable to allocate {size} GiB for an array"),
+        cause="the process asked for more main memory than the machine or its container gives",
+        fix="read the data in pieces (streaming, memory-mapped), use fewer data workers, load the model with low_cpu_mem_usage and fewer "
+        "copies a machine; `free -h` and the container's limit show what there is",
+        source="python: MemoryError", certainty="likely", kind="out-of-memory",
+        example="MemoryError",
+    ),
+    Trouble(
+        id="vllm/no-gpu-in-ray",
+        shows=("Current node has no GPU available",),
+        cause="vLLM starts in a Ray process that was given no GPU",
+        fix="give the actor or task that builds the engine GPUs (num_gpus) or a placement group with them, and CUDA_VISIBLE_DEVICES that is "
+        "not empty; with an engine of one GPU use distributed_executor_backend 'mp' or 'uni'",
+        source="vllm-project/vllm: ray_utils.py", certainty="likely", kind="config-error",
+        example="ValueError: Current node has no GPU available. current_node_resource={'CPU': 1.0}.",
+    ),
+    Trouble(
+        id="llama-factory/reward-model-form",
+        shows=("Reward model is not correctly loaded",),
+        cause="the folder given as reward_model holds no value head in the form that this release reads",
+        fix="train the reward model with stage: rm of the same release (the same finetuning_type), and give the folder it saved; older "
+        "checkpoints must be trained again",
+        source="hiyouga/LlamaFactory#857", certainty="likely", kind="config-error",
+        example="AssertionError: Reward model is not correctly loaded.",
+    ),
+    Trouble(
         id="transformers/older-than-trl",
         shows=("__init__() got an unexpected keyword argument 'processing_class'",),
         cause="TRL passes processing_class, which Trainer has from transformers 4.46 on: the installed transformers is older (or TRL is newer) than the other expects",

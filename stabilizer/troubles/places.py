@@ -6,7 +6,7 @@ at there, never more than as a possibility.
 
 from __future__ import annotations
 
-from stabilizer.troubles.trouble import LIBRARIES, Trouble
+from stabilizer.troubles.trouble import CODE, LIBRARIES, Trouble
 
 UNKNOWN = "no known trouble has this message; it was raised "
 OWN = ". The innermost frame of your own code: {own}"
@@ -71,7 +71,7 @@ PLACES = (
 
 def by_place(frames: tuple[str, ...], own: str) -> tuple[Trouble, dict[str, str]] | None:
     """The place of an exception raised in installed or trainers' code; `own` is the innermost frame of the user's."""
-    for frame in reversed(frames):
+    for frame in (frame.partition(CODE)[0] for frame in reversed(frames)):
         if not any(library in frame for library in LIBRARIES):
             continue
         for place in PLACES:

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from stabilizer.troubles.trouble import Trouble
+from stabilizer.troubles.arithmetic import whole
+from stabilizer.troubles.trouble import Trouble, Values
+
+
+def _square(values: Values) -> dict[str, object]:
+    if not whole(values["rows"]) == whole(values["columns"]) == whole(values["size"]):
+        raise ValueError("no square of the values")
+    return {}
+
 
 TROUBLES = (
     Trouble(
@@ -47,6 +55,24 @@ TROUBLES = (
         "LlamaDecoderLayer), or drop the setting so that the model's own _no_split_modules is used",
         source="huggingface/accelerate: FSDP", certainty="certain", kind="config-error",
         example="ValueError: Could not find the transformer layer class LlamaDecoderLayer in the model.",
+    ),
+    Trouble(
+        id="fsdp/parameters-on-cpu",
+        shows=("An FSDP-managed module unexpectedly has parameters on {device:w}",),
+        cause="the model's parameters are on {device} when FSDP begins to use them: they are offloaded, or were never moved to the GPU",
+        fix="move them before (model.cuda(), or load the offloaded weights back before load_checkpoint), or resume with parameter "
+        "offloading off; cpu_offload belongs into FSDP's own settings",
+        source="RLinf/RLinf#655", certainty="certain",
+        example="RuntimeError: An FSDP-managed module unexpectedly has parameters on cpu. Make sure to move the module to cuda:0 before training.",
+    ),
+    Trouble(
+        id="torch/accidental-square",
+        shows=("shape '[{rows}, {columns}]' is invalid for input of size {size}",), work=_square,
+        cause="a tensor of {size} values became {rows} x {columns} by broadcasting: shapes ({size},) and ({size}, 1) were combined",
+        fix="give both the same number of dimensions before the arithmetic: x.view(-1, 1) or y.squeeze(-1); mostly rewards, values or "
+        "masks, of which one kept a last dimension of 1",
+        source="facebookresearch/bc-irl#4", certainty="certain",
+        example="RuntimeError: shape '[256, 256]' is invalid for input of size 256",
     ),
     Trouble(
         id="fsdp/mixed-dtensor",

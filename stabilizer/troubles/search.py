@@ -28,10 +28,11 @@ class Found(NamedTuple):
     values: dict[str, str]
 
     @property
-    def rank(self) -> tuple[bool, float, int]:
-        """The best explanation has the lowest: causes before consequences, the surer, the longer message and known place."""
-        length = max(map(len, self.trouble.shows)) + (FRAME_WORTH if self.trouble.frames else 0)
-        return self.trouble.consequence, -CERTAINTY[self.trouble.certainty], -length
+    def rank(self) -> tuple[bool, bool, float, int]:
+        """The best explanation has the lowest: causes before consequences, then the particular, the surer, the longer message
+        and known place."""
+        length = max(map(len, self.trouble.shows)) + (FRAME_WORTH if self.trouble.frames or self.trouble.code else 0)
+        return self.trouble.consequence, self.trouble.general, -CERTAINTY[self.trouble.certainty], -length
 
 
 @cache

@@ -35,21 +35,6 @@ TROUBLES = (
         "is running by running `trl vllm-serve`.",
     ),
     Trouble(
-        id="trl/reward-signature",
-        shows=("reward_func() takes {n} positional argument but {m} were given",
-               "reward() takes {n} positional argument but {m} were given",
-               "reward_func() takes {n} positional arguments but {m} were given",
-               "reward_func() got an unexpected keyword argument '{key:w}'",
-               "reward() got an unexpected keyword argument '{key:w}'",
-               "reward_func() missing {n} required positional argument: '{key:w}'"),
-        cause="TRL calls reward functions differently from how this one is written: releases before 0.14 pass prompts and "
-        "completions by position, later ones pass everything by keyword, with every data set column",
-        fix="write def reward_func(completions, **kwargs), and install the TRL release the script was written for (newer: "
-        "pip install -U trl)",
-        source="huggingface/open-r1#13", kind="config-error",
-        example="TypeError: format_reward_func() takes 1 positional argument but 2 were given",
-    ),
-    Trouble(
         id="trl/reward-length",
         shows=("expand(torch.FloatTensor{[{got}]}, size=[{want}])",
                "shape mismatch: value tensor of shape [{got}] cannot be broadcast to indexing result of shape [{want}]"),
@@ -57,16 +42,6 @@ TROUBLES = (
         fix="return one number for each completion, in their order (None for one that the function does not judge)",
         source="huggingface/trl: custom rewards", certainty="likely",
         example="RuntimeError: shape mismatch: value tensor of shape [4] cannot be broadcast to indexing result of shape [8]",
-    ),
-    Trouble(
-        id="trl/reward-not-string",
-        shows=("string indices must be integers", "list indices must be integers or slices, not str"),
-        frames=("reward",), innermost=True,
-        cause="the reward function expects text where it gets chat messages, or the other way round: the form of completions "
-        "follows that of the prompts",
-        fix="for chat prompts read completion[0]['content']; for text prompts use the completion itself",
-        source="huggingface/trl: custom rewards",
-        example='  File "/x/rewards.py", line 8, in reward_accuracy\nTypeError: string indices must be integers, not \'str\'',
     ),
     Trouble(
         id="trl/reward-model-unbound",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -13,11 +13,26 @@ from stabilizer.core.failures import Meaning
 Values = Mapping[str, str]
 """What was read out of a message, by the names in its template."""
 Kind = Literal["program-error", "config-error", "out-of-memory", "infrastructure"]
+CODE = "\n"
+"""What separates a frame from its line of code: `FILE FUNCTION\\nCODE`."""
 _FIELD = re.compile(r"\{(\w+)(?::([wt]))?\}|(\.\.\.)")
 _FORMS = {None: r"[\d,]{1,24}(?:\.\d{1,12})?", "w": r"[^\s'\"`,;()\[\]]{1,200}", "t": r".{1,200}?"}
 _SKIPPED = r".{0,300}?"
 """The text that `...` matches in a template."""
 _INSTALLED = re.compile(r"(?:site|dist)-packages[/\\](\w{1,60})")
+PROGRAMS = {
+    "trl": ("trl", "open_r1", "unsloth", "swift", "llamafactory", "llmtuner", "grpo_trainer", "ppo_trainer"),
+    "unsloth": ("unsloth",),
+    "verl": ("verl",),
+    "easyr1": ("verl",),
+    "openrlhf": ("openrlhf",),
+    "skyrl": ("skyrl",),
+    "nemo-rl": ("nemo_rl",),
+    "slime": ("slime",),
+    "prime-rl": ("prime_rl",),
+    "areal": ("areal",),
+}
+"""Trainers whose troubles the catalogue has, and the parts of paths by which their code is known, or code built on it."""
 INNERMOST = 2
 """Frames that count as the place of an exception: a library function and its caller."""
 LIBRARIES = ("site-packages", "dist-packages", "/verl/", "/openrlhf/", "/slime/", "/areal/", "/skyrl", "/nemo_rl/", "/prime_rl/", "/roll/",
@@ -52,10 +67,16 @@ class Trouble:
     certainty: Literal["certain", "likely", "possible"] = "likely"
     consequence: bool = False
     """Whether it follows from another failure, which then explains the end of the run."""
+    general: bool = False
+    """Whether it accounts for the message alone: a trouble that says more explains it better, however long."""
+    gpu_memory: bool = False
+    """Whether the trainer's own keys for a GPU's memory are the better fix, where they are known."""
     severity: Literal["critical", "warn", "info"] = "critical"
     """Critical ends the training; the others are said of a run that goes on."""
     frames: tuple[str, ...] = ()
     """Files or functions, of which one must be among the last frames of the traceback."""
+    code: tuple[str, ...] = ()
+    """Texts of which one must stand in the line of code that raised, or in the message; with `frames` either will do."""
     innermost: bool = False
     """Whether only the last `INNERMOST` frames count: where the exception was raised, not what called it."""
     work: Callable[[Values], Mapping[str, object]] | None = None
@@ -73,7 +94,7 @@ class Trouble:
 
     def found_in(self, line: str, frames: tuple[str, ...] = ()) -> dict[str, str] | None:
         """What the line says, if this trouble shows in it."""
-        if self.frames and not self.among(frames):
+        if not self.placed(line, frames) or self.of_another(frames):
             return None
         for pattern in self.patterns:
             if match := pattern.search(line):
@@ -89,8 +110,21 @@ class Trouble:
 
     def among(self, frames: tuple[str, ...]) -> bool:
         """Whether one of the frames is of the files or functions that the trouble names."""
-        asked = map(_of_package, frames[-INNERMOST:] if self.innermost else frames)
-        return any(part in frame for frame in asked for part in self.frames)
+        return _any_in(self.frames, [_of_package(frame) for frame in frames[-INNERMOST if self.innermost else 0 :]])
+
+    def of_another(self, frames: tuple[str, ...]) -> bool:
+        """Whether it is a trouble of one trainer, and the traceback runs through another's code alone."""
+        own = PROGRAMS.get(self.id.partition("/")[0])
+        if own is None or not frames:
+            return False
+        paths = [frame.partition(CODE)[0].lower() for frame in frames]
+        others = {part for parts in PROGRAMS.values() for part in parts}
+        return _any_in(others.difference(own), paths) and not _any_in(own, paths)
+
+    def placed(self, line: str, frames: tuple[str, ...]) -> bool:
+        """Whether the message stands where the trouble says: in one of its frames, or raised by its code."""
+        code = frames[-1].partition(CODE)[2] if frames else ""
+        return not (self.frames or self.code) or self.among(frames) or _any_in(self.code, (code, line))
 
     def explained(self, values: Values) -> tuple[str, str]:
         """Cause and fix with the numbers of the log."""
@@ -100,12 +134,16 @@ class Trouble:
     def meaning(self, values: Values) -> Meaning:
         """The trouble as the meaning of a failure."""
         cause, fix = self.explained(values)
-        return Meaning(re.compile(""), self.kind, cause, fix)
+        return Meaning(re.compile(""), self.kind, cause, fix, self.gpu_memory)
+
+
+def _any_in(parts: Iterable[str], texts: Sequence[str]) -> bool:
+    return any(part in text for part in parts for text in texts)
 
 
 def _of_package(frame: str) -> str:
-    """A frame without the folders that every program of the machine shares, as an environment's: `envs/rl/lib/...`."""
-    path, _, function = frame.partition(" ")
+    """A frame without its code and the folders that every program of the machine shares, as `envs/rl/lib/...`."""
+    path, _, function = frame.partition(CODE)[0].partition(" ")
     parts = re.split(r"[/\\]", path)
     installed = [place for place, part in enumerate(parts) if part in ("site-packages", "dist-packages")]
     kept = parts[installed[-1] :] if installed else parts[-FOLDERS - 1 :]

@@ -72,3 +72,32 @@ def test_an_exception_with_a_small_letter_ends_a_traceback(monkeypatch, capsys):
     )
     _, found = answered(text, monkeypatch, capsys)
     assert found["verdict"] == "crashed" and "bad char in it" in found["findings"][0]["summary"]
+
+
+COMMAND = (
+    "python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo data.train_batch_size=256 \\\n"
+    "  actor_rollout_ref.actor.ppo_mini_batch_size=512 actor_rollout_ref.rollout.n=8 trainer.n_gpus_per_node=8\n"
+)
+CRASH = 'Traceback (most recent call last):\n  File "/work/a.py", line 3, in f\n    assert x.ready\nAssertionError\n'
+
+
+def page(text, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    main(["diagnose", "-"])
+    return capsys.readouterr().out
+
+
+def test_settings_beside_a_failure_are_judged_too(monkeypatch, capsys):
+    _, found = answered(f"I run this:\n```\n{COMMAND}```\n```\n{CRASH}```\n", monkeypatch, capsys)
+    assert found["findings"][0]["id"] == "system/crashed"
+    assert any("ppo_mini_batch_size" in finding["summary"] for finding in found["settings"]["findings"])
+
+
+@pytest.mark.parametrize(("crash", "first"), [(CRASH, True), ("MemoryError\n", False)])
+def test_settings_come_first_where_the_failure_is_unexplained(crash, first, monkeypatch, capsys):
+    shown = page(f"{COMMAND}\n{crash}", monkeypatch, capsys)
+    assert (shown.index("In the settings") < shown.index("Incident 1")) is first
+
+
+def test_a_log_without_settings_has_no_such_part(monkeypatch, capsys):
+    assert "In the settings" not in page(CRASH, monkeypatch, capsys)

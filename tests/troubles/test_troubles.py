@@ -13,15 +13,25 @@ from stabilizer.troubles.all import TROUBLES
 from stabilizer.troubles.arithmetic import by_nearness, divisors, listed, nearest_multiples, whole
 from stabilizer.troubles.places import PLACES
 from stabilizer.troubles.search import Found, at_place, best, by_id, in_line
+from stabilizer.troubles.trouble import CODE
 
 FRAME = re.compile(r'\s*File "([^"]+)", line \d+, in (\S+)')
 
 
 def shown(example):
-    """What is found in an example, its frames known."""
+    """What is found in an example, its frames and their code known."""
     lines = example.splitlines()
-    frames = tuple(f"{match[1]} {match[2]}" for line in lines if (match := FRAME.match(line)))
-    return [found for line in lines if (found := in_line(line, frames))]
+    frames = [f"{match[1]} {match[2]}" for line in lines if (match := FRAME.match(line))]
+    if frames and (code := [line.strip() for line in lines if line.startswith("    ")]):
+        frames[-1] += CODE + code[-1]
+    return [found for line in lines if (found := in_line(line, tuple(frames)))]
+
+
+def places(trouble):
+    """The frames in which a trouble is looked for, with a line of code that it names."""
+    code = CODE + trouble.code[0] if trouble.code else ""
+    parts = trouble.frames[:1] or (["some.py"] if code else [])
+    return tuple(f"/x/site-packages/{part} f{code}" for part in parts)
 
 
 @pytest.mark.parametrize("trouble", TROUBLES, ids=lambda trouble: trouble.id)
@@ -48,13 +58,13 @@ def filled(template):
 
 def all_found(trouble):
     """The best explanation of every message of a trouble, innermost in one of its frames."""
-    frames = tuple(f"/x/site-packages/{part} f" for part in trouble.frames[:1])
+    frames = places(trouble)
     return [found.trouble for show in trouble.shows if (found := in_line(filled(show), frames))]
 
 
 @pytest.mark.parametrize("trouble", TROUBLES, ids=lambda trouble: trouble.id)
 def test_each_of_its_messages_is_found(trouble):
-    frames = tuple(f"/x/site-packages/{part} f" for part in trouble.frames[:1])
+    frames = places(trouble)
     missed = [show for show in trouble.shows if in_line(filled(show), frames) is None]
     assert not missed or trouble.work  # numbers of its own decide
 
@@ -84,7 +94,7 @@ def test_what_follows_from_another_failure_is_never_certain():
 def test_the_folder_of_an_environment_is_no_place_in_a_program():
     line = "ValueError: too many values to unpack (expected 2)"
     inside = "/opt/conda/envs/gym/lib/python3.11/site-packages/trl/trainer/grpo_trainer.py step"
-    assert in_line(line, (inside,)) is None
+    assert in_line(line, (inside,)).trouble.id == "python/unpack"
     assert in_line(line, ("/home/me/envs/cart/env.py reset",)).trouble.id == "gym/reset-returns-two"
 
 
@@ -182,6 +192,68 @@ def test_a_report_of_the_launcher_hides_no_exception(between):
     assert seen[0].data["message"] == "ValueError: bad" and "trouble" not in seen[0].data
     told = [event.data["trouble"] for event in seen[1:]]
     assert told[-1] == "nccl/child-failed" and set(told) <= {"nccl/closing-signal", "nccl/child-failed"}
+
+
+REWARD_CALL = "output_reward_func = reward_func(prompts=prompts, completions=completions)"
+
+
+@pytest.mark.parametrize(
+    ("code", "trouble"),
+    [
+        (REWARD_CALL, "reward/column-not-passed"),
+        ("loss = accumulated_loss(batch)", "versions/other-arguments"),
+    ],
+)
+def test_the_line_of_code_tells_a_reward_function_from_another(code, trouble):
+    (event,) = events(
+        "Traceback (most recent call last):\n"
+        f'  File "/x/site-packages/trl/trainer/grpo_trainer.py", line 9, in f\n    {code}\n'
+        "TypeError: scored() missing 1 required positional argument: 'old'"
+    )
+    assert event.data["trouble"] == trouble
+
+
+def test_a_notebook_cell_is_own_code():
+    (event,) = events(
+        "Cell In[3], line 2, in score(completions)\n      1 def score(completions):\n"
+        "----> 2     return [c[0]['content'] for c in completions]\n      3\n"
+        "TypeError: string indices must be integers"
+    )
+    assert event.data["trouble"] == "reward/chat-completions" and event.data["user_frame"].startswith("Cell In[3]")
+
+
+@pytest.mark.parametrize(
+    ("path", "known"),
+    [
+        ("/x/site-packages/trl/trainer/grpo_trainer.py f", True),
+        ("/w/EasyR1/verl/trainer/main.py f", False),
+        ("/me/run.py f", True),
+    ],
+)
+def test_a_trouble_of_one_trainer_is_none_of_another(path, known):
+    line = "ConnectionError: The vLLM server can't be reached at 0.0.0.0:8000 after 120.0 seconds. Make sure"
+    found = in_line(line, (path,))
+    assert bool(found and found.trouble.id.startswith("trl/")) is known
+
+
+@pytest.mark.parametrize(
+    ("sizes", "trouble"),
+    [
+        (
+            "20.00 MiB (GPU 0; 79.15 GiB total capacity; 40.02 GiB already allocated; 12.56 MiB free; 77.90 GiB",
+            "cuda/fragmented-memory",
+        ),
+        (
+            "1.20 GiB (GPU 0; 79.15 GiB total capacity; 77.02 GiB already allocated; 12.56 MiB free; 77.10 GiB",
+            "cuda/full",
+        ),
+    ],
+)
+def test_fragmentation_and_size_are_told_apart_by_the_numbers(sizes, trouble):
+    found = in_line(
+        f"torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate {sizes} reserved in total by PyTorch)"
+    )
+    assert found.trouble.id == trouble
 
 
 def test_a_traceback_without_its_head_is_read():
