@@ -92,6 +92,8 @@ class _Guest:
         self._seen: dict[str, tuple[list[Any], int]] = {}
         """Each list of TRL's metrics and how many of its values were taken. TRL begins new lists after its own log."""
         self._knobs: TrlKnobs | None = None
+        self._graded = False
+        """Whether a reward was neither 0 nor 1."""
         self._norms: list[float] = []
         self._losses: list[float] = []
         self._skipped = False
@@ -173,7 +175,8 @@ class _Guest:
         if not len(groups):
             return {}
         found = {"reward/std_group": float(groups.std(axis=1, ddof=1).mean())}
-        if len(weights) == 1 and is_binary(total):
+        self._graded = self._graded or not is_binary(total)
+        if len(weights) == 1 and not self._graded:
             found["reward/all_fail_frac"] = float((groups == 0).all(axis=1).mean())
             found["reward/all_pass_frac"] = float((groups == 1).all(axis=1).mean())
         return found

@@ -139,11 +139,22 @@ class LoopControls(Controls):
         super().__init__({}, backend or NoStates(folder))
         self._checks: dict[str, Callable[[float], None]] = {}
         self._orders = ORDERS if backend else ()
+        self.arguments: dict[str, str] = {}
+        """Knobs that take a restart, and the trainer's arguments for them."""
 
     def add(self, name: str, value: float, check: Callable[[float], None] = lambda value: None) -> None:
         """Add a knob with its configured value; ValueError outside its bounds. `check` refuses further values."""
         self._values[name] = self._configured[name] = self._checked(name, value)
         self._checks[name] = check
+
+    def get(self, name: str) -> float:
+        """The present value of a knob; ValueError says how to change one that takes a restart."""
+        if name in self.arguments and name not in self:
+            raise ValueError(
+                f"{name} takes a restart with another {self.arguments[name]}: begin the training by"
+                " `stabilizer supervise -- CMD`, which restarts it for such a change"
+            )
+        return super().get(name)
 
     def set(self, name: str, value: float | str) -> tuple[float, float]:
         """Change one knob; ValueError if this loop cannot have that value."""

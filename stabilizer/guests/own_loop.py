@@ -128,6 +128,8 @@ class GuestRun:
         self._naming = naming
         self._names: dict[str, str] = {}
         self._knobs: dict[str, LoopKnob] = {}
+        self._planned: dict[str, float] = {}
+        """Arguments that a restart is to change."""
         self._rows: queue.Queue[_Row | Callable[[], object] | None] = queue.Queue(WAITING)
         """Rows, other writes, and None at the end: the thread alone writes while it lives."""
         self._dropped = 0
@@ -290,20 +292,26 @@ class GuestRun:
         A change ends the run; the trainer saves its state, in the place that `saved` names, and the next attempt has
         `argument` in its command and in `stabilizer.changed_arguments()`. Without restarts left there is no such knob.
         """
+        try:
+            ours = our_name(name)
+        except ValueError as error:
+            self.complain(f"knob {name}", error)
+            return
+        self._controls.arguments[ours] = argument
         if not restarts_left():
             return
 
         def plan(value: float) -> None:
-            whole = KNOBS[our_name(name)].whole
-            planned = RestartPlan(self._step, {argument: int(value) if whole else value}, saved())
+            self._planned[argument] = int(value) if KNOBS[ours].whole else value
+            planned = RestartPlan(self._step, self._planned, saved())
             write_plan(self.path, planned)
             self._host.stop(f"a restart with {planned.words}")
             self.event(f"restart planned: {planned.words}, from {planned.checkpoint}")
 
         self.knob(name, get, plan, check=check)
-        if knob := self._knobs.get(our_name(name)):
+        if knob := self._knobs.get(ours):
             knob.argument = argument
-            self._controls.restarts |= {knob.name}
+            self._controls.restarts |= {ours}
 
     def rates(self, optimizer: Any, schedule: Any = None) -> None:
         """Make the learning rates of a torch optimizer changeable, together with its schedule."""

@@ -431,6 +431,9 @@ def test_a_group_size_can_be_planned_while_restarts_are_left_and_the_last_one_wo
     if "control/group_size" in guest._controls:
         with pytest.raises(ValueError, match="must be at least 2 and divide generation_batch_size=8"):
             guest._controls.set("control/group_size", 3)
+    elif left == "0":
+        with pytest.raises(ValueError, match="takes a restart with another num_generations"):
+            guest._controls.set("control/group_size", 2)
     guest.finish()
 
 

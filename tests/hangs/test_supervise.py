@@ -222,7 +222,7 @@ def test_a_restart_plan_is_carried_out_with_the_changed_arguments(tmp_path):
 
 def test_a_knob_that_takes_a_restart_is_there_only_while_restarts_are_left(tmp_path):
     done, runs = planned(tmp_path, 1)
-    assert done.returncode == 1 and "no knob 'control/group_size'" in done.stderr
+    assert done.returncode == 1 and "control/group_size takes a restart with another group" in done.stderr
     assert len(runs) == 2, "the second attempt has no restart left"
 
 
