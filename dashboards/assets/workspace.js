@@ -28,7 +28,7 @@
     if (typeof value !== "number") return value === null || value === undefined ? "" : String(value);
     if (!Number.isFinite(value)) return String(value);
     const size = Math.abs(value);
-    if (size !== 0 && (size < 1e-4 || size >= 1e7)) return value.toExponential(2).replace("e+", "e");
+    if (size !== 0 && (size < 1e-4 || size >= 1e7)) return value.toExponential(2).replace(/\.?0*e\+?/, "e");
     if (size >= 1000) return Math.round(value).toLocaleString("en-US");
     return String(Number(value.toPrecision(4)));
   }
@@ -853,7 +853,9 @@
     this.stage = element("div", { class: "workspace-stage", tabindex: "0", role: "group" }, [this.back, this.front]);
     this.unit = element("span", { class: "quiet small" });
     this.points = element("span", { class: "quiet small workspace-points" });
-    this.pin = element("button", { class: "help tool", text: "☆", onclick: function () { owner.turn("pin", metric); } });
+    this.pin = element("button", { class: "help tool", onclick: function () { owner.turn("pin", metric); } }, [
+      element("span", { class: "icon icon-star" }),
+    ]);
     const action = function (text, act) {
       return element("button", { text: text, onclick: function () { menu.open = false; act(); } });
     };
@@ -880,7 +882,6 @@
   ChartCard.prototype = {
     pinned: function () {
       const now = this.owner.view.pin.includes(this.metric);
-      this.pin.textContent = now ? "★" : "☆";
       this.pin.setAttribute("aria-pressed", now ? "true" : "false");
       this.pin.setAttribute("aria-label", (now ? "unpin " : "pin ") + this.metric);
     },

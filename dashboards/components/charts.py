@@ -12,7 +12,7 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import Patch, dcc, html
 
-from dashboards.components.elements import GRAPH_CONFIG, attributes, empty, explained, saved
+from dashboards.components.elements import GRAPH_CONFIG, attributes, empty, explained, icon, saved
 from dashboards.data.chart_sections import SECTIONS, Section
 from dashboards.data.live_updates import Placed
 from dashboards.data.run_figures import ChartView
@@ -168,7 +168,7 @@ def _card(item: ChartView) -> html.Figure:
                     html.Span([_key(item, index) for index in range(len(chart.metrics))], className="names"),
                     explained(chart.title, help_text),
                     html.Button(
-                        "★" if item.pinned else "☆",
+                        icon("star"),
                         className="help tool",
                         title="unpin" if item.pinned else "pin to the top",
                         **attributes(
@@ -178,7 +178,7 @@ def _card(item: ChartView) -> html.Figure:
                         ),
                     ),
                     html.Button(
-                        "⤢",
+                        icon("enlarge"),
                         className="help tool",
                         title="enlarge",
                         **attributes(data_large="1", aria_label=f"enlarge {chart.title}"),

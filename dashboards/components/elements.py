@@ -55,6 +55,11 @@ def pill(text: str, kind: str, title: str | None = None) -> html.Span:
     return html.Span(text, className=f"pill {kind}", title=title)
 
 
+def icon(name: str) -> html.Span:
+    """One of the small drawings of `style.css`. It says nothing by itself: the button around it has a label."""
+    return html.Span(className=f"icon icon-{name}", **attributes(aria_hidden="true"))
+
+
 def severity(word: str) -> html.Span:
     """How grave, by icon and word."""
     return html.Span(f"{ICONS.get(word, '●')} {WORDS.get(word, word)}", className=f"severity {word}")
@@ -75,7 +80,7 @@ def saved(title: str, chart: str = "") -> html.Details:
     """
     return html.Details(
         [
-            html.Summary("⤓", className="help", title="save", **attributes(aria_label=f"save {title}")),
+            html.Summary(icon("save"), className="help", title="save", **attributes(aria_label=f"save {title}")),
             html.Div(
                 [
                     html.Button(words, **attributes(data_save=kind, data_chart=chart, data_title=title))

@@ -44,63 +44,46 @@ STATE_WORDS = {
 
 def head(page: Page, run: str, told: Remarks) -> html.Div:
     """Name, state, progress, verdict and the numbers of now."""
-    planned = f" / {page.steps:,}" if page.steps else ""
-    attempt = f" · attempt {page.attempt + 1}" if page.attempt else ""
+    tiles = html.Div([_tile(number, page.step) for number in page.numbers], className="tiles")
+    notes = [html.P(f"△ {note}", className="note") for note in page.notes]
+    headline = html.Div([_title(page, run, told), _reach(page)], className="headline")
+    return html.Div([headline, tiles if page.numbers else None, *notes], className="card head")
+
+
+def _title(page: Page, run: str, told: Remarks) -> html.Div:
+    note = html.Span(page.run_verdict.note, className="quiet") if page.run_verdict.note else None
     return html.Div(
         [
+            html.H1(told.name or page.name, title=page.name),
             html.Div(
                 [
-                    html.Div(
-                        [
-                            html.H1(told.name or page.name, title=page.name),
-                            html.Div(
-                                [
-                                    pill(f"{STATE_ICONS.get(page.state, '?')} {page.state}", f"state-{page.state}"),
-                                    pill(f"verdict: {verdict_words(page.verdict)}", f"verdict-{page.verdict}"),
-                                    html.Span(page.run_verdict.note, className="quiet")
-                                    if page.run_verdict.note
-                                    else None,
-                                    html.Span(_what(page), className="quiet"),
-                                    *[html.Span(tag, className="pill tiny") for tag in told.tags],
-                                    html.Span(id="age", className="quiet", **attributes(data_words=state_words(page))),
-                                    dcc.Link("Setup", href=address("/setup", run=run)),
-                                    dcc.Link("Workspace", href=address("/workspace", runs=compared([run]))),
-                                ],
-                                className="pills",
-                            ),
-                        ],
-                        className="title",
-                    ),
-                    html.Div(
-                        [
-                            html.Div(
-                                [
-                                    html.Span([html.Strong(f"{max(page.step, 0):,}"), planned, " steps"]),
-                                    html.Span(attempt, className="quiet"),
-                                ]
-                            ),
-                            dmc.Progress(
-                                value=page.progress or 0,
-                                size="sm",
-                                radius="xl",
-                                className="progress",
-                                **attributes(aria_label="steps done"),
-                            )
-                            if page.progress is not None
-                            else None,
-                        ],
-                        className="reach",
-                    ),
+                    pill(f"{STATE_ICONS.get(page.state, '?')} {page.state}", f"state-{page.state}"),
+                    pill(f"verdict: {verdict_words(page.verdict)}", f"verdict-{page.verdict}"),
+                    note,
+                    html.Span(_what(page), className="quiet"),
+                    *[html.Span(tag, className="pill tiny") for tag in told.tags],
+                    html.Span(id="age", className="quiet", **attributes(data_words=state_words(page))),
+                    dcc.Link("Setup", href=address("/setup", run=run)),
+                    dcc.Link("Workspace", href=address("/workspace", runs=compared([run]))),
                 ],
-                className="headline",
+                className="pills",
             ),
-            html.Div([_tile(number, page.step) for number in page.numbers], className="tiles")
-            if page.numbers
-            else None,
-            *[html.P(f"△ {note}", className="note") for note in page.notes],
         ],
-        className="card head",
+        className="title",
     )
+
+
+def _reach(page: Page) -> html.Div:
+    """How far the run is, and the attempt."""
+    planned = f" / {page.steps:,}" if page.steps else ""
+    attempt = f" · attempt {page.attempt + 1}" if page.attempt else ""
+    told = [
+        html.Span([html.Strong(f"{max(page.step, 0):,}"), planned, " steps"]),
+        html.Span(attempt, className="quiet"),
+    ]
+    label = attributes(aria_label="steps done")
+    bar = dmc.Progress(value=page.progress or 0, size="sm", radius="xl", className="progress", **label)
+    return html.Div([html.Div(told), bar if page.progress is not None else None], className="reach")
 
 
 def _what(page: Page) -> str:

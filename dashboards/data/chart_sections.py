@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dashboards.data.viewer_settings import ViewerSettings
+from stabilizer.core.text import rounded
 from stabilizer.figures import FAMILIES, charts, others, searched
 from stabilizer.figures.default_charts import Chart
 from stabilizer.runs.history import RunView
@@ -84,7 +85,7 @@ def _never_changed(view: RunView, chart: Chart) -> bool:
 
 def _stands(view: RunView, chart: Chart) -> str:
     name = chart.metrics[0]
-    return f"{name.removeprefix('control/')} {view.series(name).values[-1]:.4g}"
+    return f"{name.removeprefix('control/')} {rounded(float(view.series(name).values[-1]), 4)}"
 
 
 def _named(id: str, section: Section) -> Section:

@@ -16,6 +16,7 @@ from dashboards.data.completions_store import CompletionsStore, LoggedCompletion
 from dashboards.data.distributions import QUANTITIES, spread_of
 from dashboards.data.model_text import Excerpt, Piece, excerpt, one_line, pieces, word_diff
 from dashboards.data.text_search import Hits, PatternError, find
+from stabilizer.core.text import rounded
 from stabilizer.figures.completions import GroupRewards
 from stabilizer.figures.spread import Spread
 
@@ -321,7 +322,7 @@ def _groups(
             partner = _partners(group, matches)
             note = (
                 f"{len(matches)} completions of this prompt at step {other.step:,}, mean reward "
-                f"{_of(fmean, [r.sample.reward for r in matches]):.3g}"
+                f"{rounded(_of(fmean, [r.sample.reward for r in matches]))}"
                 if matches
                 else f"step {other.step:,} did not log this prompt"
             )
@@ -397,7 +398,7 @@ def _item(
     sample = row.sample
     diff, note = None, ""
     if other is not None:
-        note = f"compared with the completion of reward {other.sample.reward:.3g}"
+        note = f"compared with the completion of reward {rounded(other.sample.reward)}"
         if other.sample.completion == sample.completion:
             note += ": same text"
         else:
@@ -464,8 +465,8 @@ def _summary(rows: list[LoggedCompletion], judge: _Judge, by: str) -> tuple[tupl
     lengths, unit = [_length(row) for row in rows], _unit(*rows)
     facts = [("completions", f"{len(rows):,} in {len(groups):,} groups")]
     if rewards:
-        spread = f" ± {_of(stdev, rewards):.3g}" if len(rewards) > 1 else ""
-        facts.append((f"{by or 'reward'}, mean ± sd", f"{_of(fmean, rewards):.3g}{spread}"))
+        spread = f" ± {rounded(_of(stdev, rewards))}" if len(rewards) > 1 else ""
+        facts.append((f"{by or 'reward'}, mean ± sd", f"{rounded(_of(fmean, rewards))}{spread}"))
     if known:
         facts.append(("correct", f"{sum(known) / len(known):.0%}"))
     facts += [

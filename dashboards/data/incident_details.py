@@ -16,7 +16,7 @@ from dashboards.data.run_page import ranked
 from dashboards.data.trials import Trial, facts_of, trials_of
 from stabilizer.core.metrics import VOCABULARY
 from stabilizer.core.records import Finding, RemedyAdvice
-from stabilizer.core.text import short
+from stabilizer.core.text import rounded, short
 from stabilizer.detectors.manual import all_detectors, sections
 from stabilizer.figures import Theme
 from stabilizer.figures.growth import Drawn, Growth, drawn, growth
@@ -277,5 +277,5 @@ def _fact(name: str, incident: Incident, found: Sequence[Incident], view: RunVie
     if shift is None:
         latest = view.latest(name)
         return Fact(name, f"last {short(latest)}{unit} at step {int(view.series(name).steps[-1]):,}")
-    before, after = (short(float(f"{value:.3g}")) for value in shift)
+    before, after = map(rounded, shift)
     return Fact(name, f"{before} before, {after}{unit} since (medians of up to 100 and 30 rows)")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -50,6 +51,8 @@ VERDICTS = (
     "",
 )
 """The worst first."""
+URGENT = ("crashed", "critical", "warn")
+"""Verdicts that need a person, counted above the list."""
 UNKNOWN = ("unchecked", "waiting", "not-rl")
 """Verdicts that are shown without the worst severity the run went through."""
 SHOWN_NUMBERS = {"reward": "Reward", "accuracy": "Accuracy", "kl": "KL", "grad_norm": "Grad norm"}
@@ -167,26 +170,22 @@ class RunList:
     problem: str = ""
     states: Mapping[str, int] = field(default_factory=dict)
     """How many of the matching runs are in each state."""
+    urgent: Mapping[str, int] = field(default_factory=dict)
+    """How many of them have each verdict that needs a person."""
 
 
 def run_list(lines: Sequence[RunLine], view: ListSettings, now: float) -> RunList:
     """The list as it is looked at."""
     query = parse(view.find)
     found = [line for line in lines if _wanted(line, view, query)]
-    if view.group:
-        blocks = _grouped(found, view)
-    else:
-        blocks = [((line,), "") for line in _ordered(found, view, lambda line: line)]
-    rows: list[ListRow] = []
+    blocks = _blocks(found, view)
     settings = telling([members[0] for members, _ in blocks]) if view.group == SEEDS else ()
+    rows: list[ListRow] = []
     for members, label in blocks[: view.show]:
         rows += _block(members, label, view, settings, now)
-    counts: dict[str, int] = {}
-    for line in found:
-        counts[line.state] = counts.get(line.state, 0) + 1
-    more = max(0, len(blocks) - view.show)
-    ranked = dict(sorted(counts.items(), key=lambda item: _rank(STATES, item[0])))
-    return RunList(tuple(rows), len(lines), len(found), more, query.problem, ranked)
+    states = _counted((line.state for line in found), STATES)
+    urgent = _counted((line.verdict for line in found if line.verdict in URGENT), URGENT)
+    return RunList(tuple(rows), len(lines), len(found), max(0, len(blocks) - view.show), query.problem, states, urgent)
 
 
 def group_choices(lines: Sequence[RunLine]) -> list[tuple[str, str]]:
@@ -206,6 +205,12 @@ def compared(ids: Iterable[str]) -> str:
     return ",".join(id.replace("%", "%25").replace(",", "%2C") for id in ids)
 
 
+def _counted(words: Iterable[str], order: Sequence[str]) -> dict[str, int]:
+    """How often each word occurs, in an order."""
+    counts = Counter(words)
+    return {word: counts[word] for word in sorted(counts, key=lambda word: _rank(order, word))}
+
+
 # --- which, in what order ---------------------------------------------------------------------------------------------
 
 
@@ -219,8 +224,17 @@ def _grouped(lines: Sequence[RunLine], view: ListSettings) -> list[tuple[tuple[R
     groups: dict[str, list[RunLine]] = {}
     for line in lines:
         groups.setdefault(_group_of(line, view.group), []).append(line)
-    ordered = {label: tuple(_ordered(members, view, lambda line: line)) for label, members in groups.items()}
+    ordered = {label: tuple(_ordered(members, view, _itself)) for label, members in groups.items()}
     return [(ordered[label], label) for label in _ordered(list(ordered), view, lambda label: ordered[label])]
+
+
+def _itself(line: RunLine) -> RunLine:
+    return line
+
+
+def _blocks(lines: list[RunLine], view: ListSettings) -> list[tuple[tuple[RunLine, ...], str]]:
+    """Groups with their labels; without grouping each run by itself."""
+    return _grouped(lines, view) if view.group else [((line,), "") for line in _ordered(lines, view, _itself)]
 
 
 def _group_of(line: RunLine, by: str) -> str:

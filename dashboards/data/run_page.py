@@ -24,13 +24,14 @@ from stabilizer.runs.reader import read_json
 from stabilizer.runs.story import Incident, incidents
 
 KEY_METRICS = (
-    ("Reward", ("reward/mean",)),
-    ("Accuracy, held out", ("accuracy/val",)),
-    ("Accuracy, training", ("accuracy/train",)),
-    ("Gradient norm", ("optim/grad_norm",)),
-    ("KL to reference", ("policy/kl_ref", "policy/kl_old")),
-    ("Entropy", ("policy/entropy",)),
+    {"reward/mean": "Reward"},
+    {"accuracy/val": "Accuracy, held out"},
+    {"accuracy/train": "Accuracy, training"},
+    {"optim/grad_norm": "Gradient norm"},
+    {"policy/kl_ref": "KL to reference", "policy/kl_old": "KL to old policy"},
+    {"policy/entropy": "Entropy"},
 )
+"""Metrics of the header with their labels; of one row the first that the run logs."""
 MAX_KEYS = 5
 MOST_CHANGES = 4
 """Changes that the page of a run lists; the page Setup has them all."""
@@ -217,12 +218,14 @@ def cause_words(incident: Incident) -> str:
 def key_numbers(view: RunView) -> tuple[KeyNumber, ...]:
     """The few numbers one looks at first, with the step each was measured at."""
     out = []
-    for label, names in KEY_METRICS:
-        name = next((name for name in names if name in view), None)
+    for labels in KEY_METRICS:
+        name = next((name for name in labels if name in view), None)
         if name is None:
             continue
         series = view.series(name)
         value, unit = float(series.values[-1]), definition(view, name).unit
         text = f"{value:.3f}" if math.isfinite(value) and 0.01 <= abs(value) < 10 else short(value)
-        out.append(KeyNumber(label, text, "" if unit == "1" else unit, int(series.steps[-1]), math.isfinite(value)))
+        label = labels[name]
+        unit = "" if unit in ("1", label.casefold()) else unit
+        out.append(KeyNumber(label, text, unit, int(series.steps[-1]), math.isfinite(value)))
     return tuple(out[:MAX_KEYS])

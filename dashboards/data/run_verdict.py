@@ -46,7 +46,7 @@ class RunVerdict:
 
     @property
     def without_data_words(self) -> str:
-        """How much had no data."""
+        """How many of the detectors had no data."""
         return f"{len(self.without_data)} of {len(DETECTORS)} detectors had no data" if self.without_data else ""
 
     @property

@@ -39,6 +39,7 @@ from dashboards.data.followed_run import FollowedRun
 from dashboards.data.logs import LogReader
 from dashboards.data.model_text import Excerpt, Piece, one_line, pieces
 from dashboards.data.run_registry import Runs
+from stabilizer.core.text import rounded
 from stabilizer.figures import Theme
 from stabilizer.figures.completions import group_rewards_figure
 from stabilizer.figures.spread import spread_figure
@@ -578,8 +579,8 @@ def _group(group: PromptGroup, wanted: CompletionsQuery) -> html.Section:
     outcome = OUTCOMES.get(group.outcome)
     stats = f"{group.count:,} completions"
     if group.mean is not None:
-        stats += f" · {wanted.by or 'reward'} {group.mean:.3g}" + (
-            "" if group.std is None else f" ± {group.std:.3g} sd"
+        stats += f" · {wanted.by or 'reward'} {rounded(group.mean)}" + (
+            "" if group.std is None else f" ± {rounded(group.std)} sd"
         )
     return html.Section(
         [

@@ -262,7 +262,7 @@ def _seen(found: RunList, chosen: Sequence[str]) -> dict[str, Any]:
     return {
         "keys": _sum([(row.key, row.kind) for row in found.rows]),
         "rows": [_sum((row, row.run in chosen)) for row in found.rows],
-        "around": _sum((found.states, found.total, found.more, found.problem, chosen)),
+        "around": _sum((found.states, found.urgent, found.total, found.more, found.problem, chosen)),
     }
 
 
@@ -409,7 +409,15 @@ def _states(found: RunList) -> list[Any]:
         pill(f"{STATE_ICONS.get(state, '?')} {count:,} {state}", f"state-{state}")
         for state, count in found.states.items()
     ]
-    return [html.Span(counted, className="quiet"), *states]
+    urgent = [
+        dcc.Link(
+            pill(f"{verdict_words(verdict)}: {count:,}", f"verdict-{verdict}"),
+            href=address("/", verdict=verdict),
+            title="show these runs",
+        )
+        for verdict, count in found.urgent.items()
+    ]
+    return [html.Span(counted, className="quiet"), *urgent, *states]
 
 
 def _picks(chosen: Sequence[str]) -> list[Any]:

@@ -40,6 +40,11 @@ def short(value: Any) -> str:
     return str(value)
 
 
+def rounded(value: float, digits: int = 3) -> str:
+    """A number with so many significant digits, never as a power of ten where it is a plain size: 1,020, 0.0133."""
+    return short(float(f"{value:.{digits}g}"))
+
+
 def _short_float(value: float) -> str:
     if math.isnan(value):
         return "NaN"

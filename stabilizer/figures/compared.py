@@ -11,6 +11,7 @@ import plotly.graph_objects as go
 
 from stabilizer.core.points import thin
 from stabilizer.figures.theme import TEMPLATES, Theme, palette
+from stabilizer.figures.words import PLACE, hover_number
 
 RUN, REFERENCE = 0, 2
 """Which of the palette's lines the two sides have."""
@@ -77,7 +78,7 @@ def _trace(
 ) -> dict[str, Any]:
     keep = thin(values, most)
     keep = keep[item.x[keep] > 0] if log else keep
-    name = escape(item.name)
+    name, number = escape(item.name), hover_number(values.tolist())
     return {
         "type": "scatter",
         "mode": "lines",
@@ -86,5 +87,5 @@ def _trace(
         "name": name,
         "line": {"color": colour, "width": width, "dash": dash},
         "opacity": opacity,
-        "hovertemplate": f"{name.replace('%', '&#37;')} <b>%{{y:.4g}}</b> at %{{x:,.4g}}<extra></extra>",
+        "hovertemplate": f"{name.replace('%', '&#37;')} <b>%{{y:{number}}}</b> at %{{x:{PLACE}}}<extra></extra>",
     }

@@ -23,7 +23,7 @@ from stabilizer.figures.marks import MAX_HOVER, Marks, paragraph, story
 from stabilizer.figures.plan import Branch, Plan, Y, margin
 from stabilizer.figures.theme import TEMPLATES, Palette, Theme, palette
 from stabilizer.figures.thinning import Thinning, Window
-from stabilizer.figures.words import concerns, definition, meaning_words
+from stabilizer.figures.words import concerns, definition, hover_number, meaning_words
 from stabilizer.runs.history import RunView, Series
 from stabilizer.runs.story import Incident, incidents
 
@@ -129,7 +129,7 @@ def _line_trace(plan: Plan, name: str, series: Series, colour: str, several: boo
         "name": escape(name),
         "line": {"color": colour, "width": 1.4},
         "marker": {"size": 4, "color": colour},
-        "hovertemplate": f"{label} <b>%{{y:.4g}}</b>{unit}{mean} · step {_step(plan)}<extra></extra>",
+        "hovertemplate": f"{label} <b>%{{y:{_number(plan)}}}</b>{unit}{mean} · step {_step(plan)}<extra></extra>",
         "showlegend": several,
     }
 
@@ -153,6 +153,11 @@ def _step(plan: Plan) -> str:
     return "%{x:d}" if plan.axis.by_step else "%{customdata}"
 
 
+def _number(plan: Plan) -> str:
+    """The format of a value, in a hover template."""
+    return hover_number(plan.bounds or ())
+
+
 def _branch_trace(
     plan: Plan, name: str, series: Series, branch: Branch, colours: Palette, index: int
 ) -> dict[str, Any]:
@@ -165,8 +170,8 @@ def _branch_trace(
         "zorder": -1,
         "opacity": 0.7,
         "line": {"color": colours.abandoned, "width": 1.1, "dash": ("solid", "dash", "dot")[index % 3]},
-        "hovertemplate": f"{_literal(name)} %{{y:.4g}} · step {_step(plan)} · attempt {attempt}, rolled back"
-        "<extra></extra>",
+        "hovertemplate": f"{_literal(name)} %{{y:{_number(plan)}}} · step {_step(plan)}"
+        f" · attempt {attempt}, rolled back<extra></extra>",
     }
 
 
@@ -244,7 +249,7 @@ def _y_axis(plan: Plan) -> dict[str, Any]:
         "nticks": 6,
         "exponentformat": "power",
         "autorangeoptions": {"include": list(around)} if around else {},
-        "hoverformat": ".4g",
+        "hoverformat": _number(plan),
         **({"tickformat": "~g"} if plan.log else {}),  # plotly draws powers of ten in a larger font
         **({"dtick": 1} if plan.log and 2 <= decades <= LABELLED else {}),
     }

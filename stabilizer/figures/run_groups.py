@@ -10,6 +10,7 @@ import plotly.graph_objects as go
 
 from stabilizer.core.severity import ICONS, WORDS
 from stabilizer.figures.theme import TEMPLATES, Palette, Theme, palette
+from stabilizer.figures.words import PLACE, hover_number
 
 if TYPE_CHECKING:
     from stabilizer.compare.many import GroupCurve
@@ -175,7 +176,7 @@ def _line(
 ) -> dict[str, Any]:
     label = escape(name).replace("{", "&#123;").replace("%", "&#37;")
     shown = (
-        {"hovertemplate": f"{label} <b>%{{y:.4g}}</b> at %{{x:,.4g}}<extra></extra>"}
+        {"hovertemplate": f"{label} <b>%{{y:{hover_number(y)}}}</b> at %{{x:{PLACE}}}<extra></extra>"}
         if hover
         else {"hoverinfo": "skip"}
     )

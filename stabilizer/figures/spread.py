@@ -8,6 +8,7 @@ from typing import NamedTuple
 import plotly.graph_objects as go
 
 from stabilizer.figures.theme import TEMPLATES, Theme, palette
+from stabilizer.figures.words import hover_number
 
 FEW = 12
 """Steps up to which each has a label of its own, however far apart they are."""
@@ -34,6 +35,7 @@ def spread_figure(spread: Spread, *, theme: Theme = "light") -> go.Figure:
     words = [
         [f"{share:.0%} of {count}" for share, count in zip(row, spread.counts, strict=True)] for row in by_interval
     ]
+    number = hover_number(spread.middles)
     cells = {
         "type": "heatmap",
         "x": list(spread.steps),
@@ -44,7 +46,7 @@ def spread_figure(spread: Spread, *, theme: Theme = "light") -> go.Figure:
         "zmin": 0,
         "zmax": max((max(row) for row in by_interval), default=1.0) or 1.0,
         "showscale": False,
-        "hovertemplate": "step %{x}<br>about %{y:.4g}: %{text} completions<extra></extra>",
+        "hovertemplate": f"step %{{x}}<br>about %{{y:{number}}}: %{{text}} completions<extra></extra>",
     }
     median = {
         "type": "scatter",
@@ -53,7 +55,7 @@ def spread_figure(spread: Spread, *, theme: Theme = "light") -> go.Figure:
         "x": list(spread.steps),
         "y": list(spread.medians),
         "line": {"color": colours.lines[2 % len(colours.lines)], "width": 1.6},
-        "hovertemplate": "median %{y:.4g}<extra></extra>",
+        "hovertemplate": f"median %{{y:{number}}}<extra></extra>",
     }
     layout = {
         "template": TEMPLATES[theme],

@@ -8,6 +8,7 @@ from html import escape
 import numpy as np
 
 from stabilizer.core.points import thin
+from stabilizer.core.text import rounded
 from stabilizer.figures.theme import PALETTES
 
 LIGHT = PALETTES["light"]
@@ -59,8 +60,8 @@ def _panel(
     )
     return (
         f'{shades}<text x="{LEFT}" y="{top - 8}" font-weight="bold">{escape(name)}</text>'
-        f'<text x="{LEFT - 6}" y="{top + 10}" text-anchor="end">{high:.3g}</text>'
-        f'<text x="{LEFT - 6}" y="{bottom}" text-anchor="end">{low:.3g}</text>'
+        f'<text x="{LEFT - 6}" y="{top + 10}" text-anchor="end">{rounded(high)}</text>'
+        f'<text x="{LEFT - 6}" y="{bottom}" text-anchor="end">{rounded(low)}</text>'
         f'<text x="{LEFT}" y="{bottom + 16}">step {first:g}</text>'
         f'<text x="{WIDTH - 16}" y="{bottom + 16}" text-anchor="end">{last:g}</text>'
         f'<polyline points="{path}" fill="none" stroke="{LIGHT.lines[0]}" stroke-width="1.5"/>'

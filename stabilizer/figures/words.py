@@ -5,7 +5,8 @@ What comes out of here is text, not markup: whoever puts it into plotly escapes 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from stabilizer.core.metrics import Metric, metric
@@ -29,6 +30,18 @@ def meaning_words(view: RunView, name: str) -> str:
     known = definition(view, name)
     unit = f" Unit: {known.unit}." if known.unit and known.unit != "1" else ""
     return f"{name}: {known.meaning}{unit} Estimator: {known.estimator} ({known.aggregation})."
+
+
+PLACE = ",.7~r"
+"""The d3 format of a place on an x axis: a step, tokens or a share of the run."""
+PLAIN_FROM = 1000.0
+"""Numbers from this size on are written as 12,340, smaller ones with the shortest of both notations."""
+
+
+def hover_number(values: Iterable[float]) -> str:
+    """The d3 format of these values in hover texts: 4 significant digits, large ones without a power of ten."""
+    largest = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
+    return ",.4~r" if largest >= PLAIN_FROM else ".4g"
 
 
 def concerns(finding: Finding) -> frozenset[str]:

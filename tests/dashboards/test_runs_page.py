@@ -109,6 +109,13 @@ def test_a_new_run_brings_the_list_anew(page: RunList, runs_folder: Path) -> Non
     assert page.names() == ["newest", RUN, CALM]
 
 
+def test_the_head_counts_runs_that_need_a_person(page: RunList) -> None:
+    counted = [part["props"] for part in components(page.parts["runs-standing"]) if part["type"] == "Link"]
+    assert [(link["href"], link["children"]["props"]["children"]) for link in counted] == [
+        ("/?verdict=critical", "■ critical: 1")
+    ]
+
+
 def test_a_click_on_a_head_sorts_and_the_next_turns_it_round(page: RunList) -> None:
     page.click("sort", "name")
     assert page.names() == [CALM, RUN] and page.parts["runs-view"]["data"] == {"sort": "name"}

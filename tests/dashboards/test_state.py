@@ -18,11 +18,12 @@ from dashboards.components.run_overview import state_words
 from dashboards.data.allowed_requests import allowed_requests
 from dashboards.data.followed_run import FollowedRun
 from dashboards.data.live_updates import BrowserState, Update, full_update, update_since
-from dashboards.data.run_page import page_now, page_of, ranked
+from dashboards.data.run_page import key_numbers, page_now, page_of, ranked
 from dashboards.data.run_registry import FOLLOWED, Runs
 from dashboards.data.viewer_settings import ViewerSettings
 from stabilizer.core.records import Action
 from stabilizer.figures import incidents
+from stabilizer.runs.history import History
 from stabilizer.runs.listing import verdict_of
 from stabilizer.runs.reader import RunReader
 from stabilizer.runs.writer import RunWriter
@@ -101,6 +102,13 @@ def test_newest_record_of_a_finding_counts() -> None:
     records = [replace(SPIKE, state="open"), replace(PLATEAU, state="open"), replace(SPIKE, state="resolved")]
     assert verdict_of("healthy", records, frozenset({"reward/mean"})) == "info"
     assert [incident.open for incident in ranked(incidents(records))] == [True, False]
+
+
+def test_key_numbers_name_the_kl_that_they_show() -> None:
+    history = History({})
+    history.append(1, {"policy/kl_old": 0.003, "reward/mean": 0.5})
+    numbers = {number.label: number.unit for number in key_numbers(history.view())}
+    assert numbers == {"Reward": "", "KL to old policy": "nats/token"}
 
 
 def test_key_numbers_say_unit_and_step_and_show_nan(tmp_path: Path) -> None:

@@ -13,13 +13,13 @@ import pytest
 from stabilizer.core.metrics import VOCABULARY
 from stabilizer.core.points import thin, wants_log
 from stabilizer.core.records import Action, Event, Finding
-from stabilizer.core.text import change_words, short
+from stabilizer.core.text import change_words, rounded, short
 from stabilizer.figures import CORE, ICONS, abandoned, charts, incidents, metric_figure
 from stabilizer.figures.growth import drawn, growth
 from stabilizer.figures.marks import LETTER, open_spans
 from stabilizer.figures.metric import MAX_POINTS
 from stabilizer.figures.theme import PALETTES
-from stabilizer.figures.words import concerns, definition
+from stabilizer.figures.words import concerns, definition, hover_number
 from stabilizer.runs.blocks import Block
 from stabilizer.runs.history import History
 
@@ -382,6 +382,16 @@ def test_a_run_of_unknown_names_gets_its_own() -> None:
 )
 def test_values_are_said_in_few_words(value: object, words: str) -> None:
     assert short(value) == words
+
+
+@pytest.mark.parametrize(("value", "words"), [(1020.4, "1,020"), (123_456.0, "123,000"), (0.01234, "0.0123")])
+def test_a_rounded_number_has_no_power_of_ten(value: float, words: str) -> None:
+    assert rounded(value) == words
+
+
+def test_hover_texts_write_large_numbers_out() -> None:
+    assert hover_number([0.5, math.nan, -20_000.0]) == ",.4~r"
+    assert hover_number([0.5, math.inf]) == ".4g" == hover_number([])
 
 
 def test_changes_and_concerns_are_read_from_records() -> None:
