@@ -71,6 +71,7 @@ def prepare(
     compressed.take(app.server)
     compressed.begin(app.server, access.key())
     app.runs.logs.start()
+    app.runs.alerts.start()
     server = waitress.create_server(
         app.server,
         sockets=[listener],
@@ -82,7 +83,7 @@ def prepare(
         cleanup_interval=CLEANUP_S,
         asyncore_use_poll=True,  # select() knows no descriptor above 1023
     )
-    server.close = _both(app.runs.logs.stop, server.close)
+    server.close = _all(app.runs.alerts.stop, app.runs.logs.stop, server.close)
     key = f"?token={access.token}" if access.token else ""
     return server, f"http://{host_in_url(host)}:{listener.getsockname()[1]}/{key}"
 
@@ -122,10 +123,10 @@ def _allow_descriptors(count: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-def _both(first: Callable[[], None], then: Callable[[], None]) -> Callable[[], None]:
+def _all(*steps: Callable[[], None]) -> Callable[[], None]:
     def close() -> None:
-        first()
-        then()
+        for step in steps:
+            step()
 
     return close
 

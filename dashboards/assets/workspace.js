@@ -376,7 +376,7 @@
         element("span", { class: "spring" }),
         fixed ? null : this.viewsMenu,
         fixed ? null : element("a", { class: "workspace-button", href: "#", text: "Compare", onclick: function (event) { event.preventDefault(); self.source.compare(self.on()); } }),
-        fixed ? null : element("button", { class: "workspace-button plain", text: "Export", title: "one HTML file that opens without a server", onclick: function () { self.exported(); } }),
+        fixed ? null : element("button", { class: "workspace-button plain", text: "Export", "data-export": "1", title: "one HTML file that opens without a server", onclick: function () { self.exported(); } }),
       ]);
       this.main = element("div", { class: "workspace-main" });
       this.tip = element("div", { class: "workspace-tip card", hidden: true });

@@ -9,7 +9,7 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import dcc, html
 
-from dashboards.components.elements import STATE_ICONS, attributes, empty, verdict_words
+from dashboards.components.elements import STATE_ICONS, attributes, empty, icon, verdict_words
 from dashboards.components.links import address
 from stabilizer.figures.theme import FONT
 from stabilizer.runs.listing import RunLine
@@ -48,6 +48,13 @@ def skeleton(runs: Sequence[RunLine], token: str = "") -> dmc.MantineProvider:
                     ),
                     html.Nav(id="tabs", className="tabs", **attributes(aria_label="pages")),
                     html.Div(className="spring"),
+                    html.Button(
+                        icon("save"),
+                        id="save-page",
+                        className="bar-button",
+                        title="save this page as one HTML file that opens without a server",
+                        **attributes(aria_label="save this page"),
+                    ),
                     dmc.ColorSchemeToggle(
                         id="toggle",
                         variant="default",

@@ -233,6 +233,7 @@ MARKS = (
     ("◀", "a rollback; ▶ a resume"),
     ("◆", "a manual change; ◇ a schedule or data stage"),
     ("▲", "a checkpoint was saved"),
+    ("★", "a note of a viewer"),
 )
 """What the marks above a chart mean, as `figures.marks` draws them."""
 KEYS = (

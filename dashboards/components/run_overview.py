@@ -169,7 +169,24 @@ def changed(found: Changed | None, run: str) -> list[Any]:
     lines = [html.Li(change.words) for change in found.changes]
     told = html.Ul(lines, className="changed") if lines else html.P("nothing beyond the noise", className="quiet")
     title = html.H2(["What changed ", html.Span(f"up to step {max(0, found.step):,}", className="quiet small")])
-    return [title, told, dcc.Link("More, and how it was set up", href=address("/setup", run=run), className="small")]
+    more = dcc.Link("More, and how it was set up", href=address("/setup", run=run), className="small")
+    return [title, told, more, *_outlook(found), *_healthy(found)]
+
+
+def _outlook(found: Changed) -> list[Any]:
+    """Where the run is heading."""
+    if not found.outlook:
+        return []
+    return [html.H2("Outlook"), html.Ul([html.Li(line) for line in found.outlook], className="changed")]
+
+
+def _healthy(found: Changed) -> list[Any]:
+    """What was checked and is fine, folded."""
+    if not found.healthy:
+        return []
+    rows = [html.Li([html.Strong(f"✓ {item.what}"), f": {item.why}"]) for item in found.healthy]
+    count = f"{len(rows)} {'check' if len(rows) == 1 else 'checks'} passed"
+    return [html.Details([html.Summary(count), html.Ul(rows)], className="unseen healthy")]
 
 
 # --- incidents --------------------------------------------------------------------------------------------------------
@@ -187,10 +204,11 @@ def incident_list(found: Sequence[Incident], run: str, verdict: RunVerdict, over
     return [title, check_button(run, verdict), *cards, *more, without_data(verdict)]
 
 
-def _notify() -> html.Button:
-    """Asks the browser for its notifications; `assets/run.js` sends them and names the state."""
+def _notify() -> html.Span:
+    """Asks the browser for its notifications, which `assets/run.js` sends; and the way to alerts that reach further."""
     words = "let this browser notify you when an incident opens or a fix waits for an answer, while this tab is open"
-    return html.Button("notify me", className="quiet-button notify", title=words, **attributes(data_notify="1"))
+    here = html.Button("notify me", className="quiet-button notify", title=words, **attributes(data_notify="1"))
+    return html.Span([here, dcc.Link("alerts", href="/alerts", className="small")])
 
 
 def _incident(incident: Incident, run: str) -> html.Article:

@@ -16,7 +16,7 @@ from dashboards.data.checks import NO_CHECK, Check, Checks
 from dashboards.data.files import modified_ns, size_of
 from dashboards.data.logs import Log, LogReader
 from dashboards.data.run_verdict import RunVerdict, checkable, recorded, verdict_of_reader
-from stabilizer.core.records import Action, Finding
+from stabilizer.core.records import Action, Event, Finding
 from stabilizer.figures.families import every_chart
 from stabilizer.runs.history import RunView
 from stabilizer.runs.listing import SMALL_FILES
@@ -58,8 +58,16 @@ class FollowedRun:
     log: Log | None = None
     """The log of another trainer that this is; None of a run directory."""
 
-    def __init__(self, path: Path, clock: Callable[[], float] = time.time, checks: Checks | None = None):
+    def __init__(
+        self,
+        path: Path,
+        clock: Callable[[], float] = time.time,
+        checks: Checks | None = None,
+        annotations: Callable[[], Sequence[Event]] = tuple,
+    ):
         self.path = path
+        self.annotations = annotations
+        """What viewers wrote at steps of the run."""
         self.clock = clock
         self.checks = checks
         self.lock = threading.RLock()
@@ -182,8 +190,14 @@ class FollowedRun:
 class FollowedLogFile(FollowedRun):
     """A log of another trainer, which a thread of its own reads and judges."""
 
-    def __init__(self, log: Log, clock: Callable[[], float] = time.time, checks: Checks | None = None):
-        super().__init__(log.path, clock, checks)
+    def __init__(
+        self,
+        log: Log,
+        clock: Callable[[], float] = time.time,
+        checks: Checks | None = None,
+        annotations: Callable[[], Sequence[Event]] = tuple,
+    ):
+        super().__init__(log.path, clock, checks, annotations)
         self.log: Log = log
 
     def brief(self) -> None:

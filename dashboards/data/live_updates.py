@@ -6,6 +6,7 @@ that finds nothing new costs a few `stat`-like reads and sends nothing.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -161,7 +162,8 @@ def keys(places: Mapping[str, Section]) -> dict[str, tuple[Any, ...]]:
 def _figures_of(followed: FollowedRun, settings: ViewerSettings) -> tuple[RunFigures, tuple[Any, ...], float]:
     reader, now = followed.refresh(), followed.clock()
     verdict = followed.verdict()
-    figures = RunFigures(reader, settings, reader.checkpoints(), verdict)
+    annotations = followed.annotations()
+    figures = RunFigures(reader, settings, reader.checkpoints(), annotations, verdict)
     rev = (
         followed.rewrites,
         reader.history.attempt,
@@ -170,6 +172,7 @@ def _figures_of(followed: FollowedRun, settings: ViewerSettings) -> tuple[RunFig
         len(reader.actions),
         len(reader.events),
         len(figures.checkpoints),
+        zlib.crc32(repr(annotations).encode("utf-8", "replace")),
         state_of(reader.status, now),
         reader.skipped,
         verdict.verdict,
@@ -250,8 +253,8 @@ def _grown(
     visible: Sequence[str] | None,
 ) -> Update:
     """New points and marks of the charts on the page; `redraw` redraws each, as changed axes require."""
-    story = rev[3:7] != seen.rev[3:7]
-    asks = rev[7:] != seen.rev[7:]  # the state, the verdict and the pending requests
+    story = rev[3:8] != seen.rev[3:8]  # findings, fixes, events, checkpoints, annotations
+    asks = rev[8:] != seen.rev[8:]  # the state, the verdict and the pending requests
     changes: dict[str, Change] = {}
     shown: dict[str, Drawn] = {}
     fresh = redraw or rev != seen.rev

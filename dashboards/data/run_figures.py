@@ -65,6 +65,7 @@ class RunFigures:
     reader: Reader
     settings: ViewerSettings
     checkpoints: Sequence[Event] = ()
+    annotations: Sequence[Event] = ()
     verdict: RunVerdict | None = None
     view: RunView = field(init=False)
 
@@ -88,8 +89,8 @@ class RunFigures:
 
     @property
     def events(self) -> list[Event]:
-        """Declared events and saved checkpoints."""
-        return [*self.reader.events, *self.checkpoints]
+        """Declared events, saved checkpoints and annotations of viewers."""
+        return [*self.reader.events, *self.checkpoints, *self.annotations]
 
     @property
     def _story(self) -> dict[str, Any]:

@@ -14,14 +14,16 @@ from dashboards.data.logs import LogReader
 from dashboards.data.run_verdict import RunVerdict, recorded_in, run_verdict, verdict_of_reader
 from dashboards.data.trials import Trial, trials_of
 from stabilizer.analysis.changes import Change, changes
+from stabilizer.analysis.health import Healthy, healthy
 from stabilizer.core.records import SEVERITIES
 from stabilizer.core.text import short
+from stabilizer.detectors.evidence.forecast import forecast
 from stabilizer.figures.words import definition
 from stabilizer.runs.history import History, RunView
 from stabilizer.runs.listing import heartbeat_of, state_of, whole_number, word, writer_lives
 from stabilizer.runs.loaded import imported
 from stabilizer.runs.reader import read_json
-from stabilizer.runs.story import Incident, incidents
+from stabilizer.runs.story import Incident, incidents, newest_findings
 
 KEY_METRICS = (
     {"reward/mean": "Reward"},
@@ -35,6 +37,8 @@ KEY_METRICS = (
 MAX_KEYS = 5
 MOST_CHANGES = 4
 """Changes that the page of a run lists; the page Setup has them all."""
+FORECAST = ("healthy", *SEVERITIES)
+"""Verdicts of runs that are long enough for an outlook and for a list of what is healthy."""
 MOST_NOTES = 5
 """Notes of the reader of a foreign log that its page shows."""
 
@@ -51,10 +55,12 @@ class KeyNumber:
 
 
 class Changed(NamedTuple):
-    """The largest changes up to a step."""
+    """The largest changes up to a step, what is healthy, and where the run is heading."""
 
     step: int
     changes: tuple[Change, ...]
+    healthy: tuple[Healthy, ...] = ()
+    outlook: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -124,8 +130,15 @@ def changed_now(followed: FollowedRun) -> Changed | None:
         if followed.brief() is not None:
             return None
         with followed.lock:
-            view = followed.refresh().history.view()
-            return Changed(view.step, tuple(changes(view)[:MOST_CHANGES]))
+            reader, verdict = followed.refresh(), followed.verdict().verdict
+            view = reader.history.view()
+            ahead = forecast(view) if verdict in FORECAST else None
+            return Changed(
+                view.step,
+                tuple(changes(view)[:MOST_CHANGES]),
+                tuple(healthy(view, newest_findings(reader.findings))) if verdict in FORECAST else (),
+                tuple(ahead.lines) if ahead else (),
+            )
     except Exception:  # the page itself says why it can't be read
         return None
 

@@ -9,11 +9,13 @@ import secrets
 import threading
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from dashboards.data.alerts import Alerts, Run
 from dashboards.data.checks import GIVEN_UP, SECONDS, Checked, Checks, ToCheck
 from dashboards.data.files import modified_ns, size_of
 from dashboards.data.followed_run import FollowedLogFile, FollowedRun
@@ -22,6 +24,8 @@ from dashboards.data.run_verdict import checkable, run_verdict
 from dashboards.data.viewer_file import Remarks, ViewerFile, ViewerFiles
 from dashboards.data.worker import Worker
 from dashboards.security.containment import Containment
+from stabilizer.core.records import Event
+from stabilizer.figures.marks import ANNOTATION
 from stabilizer.runs.listing import FINDINGS, SMALL_FILES, RunLine, as_of, list_runs, read_line
 
 FOLLOWED = 28
@@ -43,6 +47,7 @@ class Runs:
         self.logs = Logs(self.roots)
         self.contained = Containment(self.roots)
         self.notes = ViewerFiles()
+        self.alerts = Alerts(self._alerted, lambda: self.home.alerts(), clock)
         checker = Worker[ToCheck, Checked](SECONDS, GIVEN_UP)
         self.checks = Checks(stamp_of, checker, checker.close)
         self._listing = threading.Lock()
@@ -110,12 +115,24 @@ class Runs:
         """What viewers noted about a run."""
         return self.notes.remarks(run)
 
+    def _annotations(self, run: Path) -> list[Event]:
+        """What viewers wrote at steps of a run, as events for its charts."""
+        return [Event(one.step, ANNOTATION, one.text) for one in self.remarks(run).annotations]
+
     @property
     def home(self) -> ViewerFile:
         """The file that holds the saved views: beside the runs of the first folder."""
         root = self.roots[0] if self.roots else Path()
         alone = root.is_file() or (root / "run.json").is_file()
         return self.notes.inside(root.parent if alone else root)
+
+    def _alerted(self) -> Iterator[Run]:
+        """The runs that alerts look at: all but archived ones and logs that nothing is known of yet."""
+        for id, path in self.scan().items():
+            log = self.logs.get(path)
+            waits = log is not None and log.line(id, self.clock()).verdict == "waiting"
+            if not waits and not self.remarks(path).archived:
+                yield Run(id, path, log.findings if log else None)
 
     def _judged(self, line: RunLine) -> RunLine:
         """A line with the verdict that the run's page shows."""
@@ -144,9 +161,8 @@ class Runs:
         with self._lock:
             followed, log = self._followed.get(id), self.logs.get(path)
             if followed is None or followed.path != path or followed.log is not log:
-                followed = (
-                    FollowedLogFile(log, self.clock, self.checks) if log else FollowedRun(path, self.clock, self.checks)
-                )
+                given = (self.clock, self.checks, partial(self._annotations, path))
+                followed = FollowedLogFile(log, *given) if log else FollowedRun(path, *given)
                 self._followed[id] = followed
             self._followed.move_to_end(id)
             while len(self._followed) > FOLLOWED:

@@ -1,4 +1,4 @@
-"""What viewers add to runs: names, tags, notes, archived runs, saved views. Kept beside the runs; runs stay untouched.
+"""What viewers add to runs: names, tags, notes, annotations, archived runs, saved views, alerts. Runs stay untouched.
 
 One file per folder that holds runs, `.viewer.json`, replaced atomically. It is read again when it changes, so several
 dashboards over one folder see one another's additions. A file that can't be read adds nothing.
@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from dashboards.data.alerts import MAX_ALERTS, Alert
 from dashboards.data.files import modified_ns
 from stabilizer.runs.reader import read_json
 
@@ -23,7 +24,25 @@ MAX_NAME, MAX_NOTE, MAX_TAG, MAX_TAGS = 120, 20_000, 40, 20
 """Characters of a name, a note and a tag, and tags of a run."""
 MAX_VIEWS, MAX_QUERY = 100, 4_000
 """Saved views of a folder, and characters of one."""
+MAX_ANNOTATIONS, MAX_ANNOTATION = 50, 200
+"""Annotations of a run, and characters of one."""
 _LOCK = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Annotation:
+    """What a viewer wrote at a step, for the charts."""
+
+    step: int
+    text: str
+
+    @classmethod
+    def read(cls, row: Any) -> Annotation | None:
+        """An annotation from a file or a browser; None where it has no step or no text."""
+        row = row if isinstance(row, Mapping) else {}
+        step, text = row.get("step"), _text(row.get("text"), MAX_ANNOTATION).strip()
+        counts = isinstance(step, int) and not isinstance(step, bool) and 0 <= step < 2**53
+        return cls(step, text) if counts and text else None
 
 
 @dataclass(frozen=True)
@@ -35,18 +54,24 @@ class Remarks:
     tags: tuple[str, ...] = ()
     note: str = ""
     archived: bool = False
+    annotations: tuple[Annotation, ...] = ()
+    """In the order of their steps."""
 
     @classmethod
     def read(cls, row: Any) -> Remarks:
         """Remarks from a file or a browser; what is malformed is left out."""
         row = row if isinstance(row, Mapping) else {}
         tags = row.get("tags")
+        noted = row.get("annotations")
+        found = [Annotation.read(one) for one in noted] if isinstance(noted, (list, tuple)) else []
+        kept = sorted((one for one in found if one), key=lambda one: one.step)
         words = [str(tag).strip()[:MAX_TAG] for tag in tags] if isinstance(tags, (list, tuple)) else []
         return cls(
             _text(row.get("name"), MAX_NAME).strip(),
             tuple(dict.fromkeys(word for word in words if word))[:MAX_TAGS],
             _text(row.get("note"), MAX_NOTE),
             row.get("archived") is True,
+            tuple(kept[:MAX_ANNOTATIONS]),
         )
 
 
@@ -69,6 +94,16 @@ class ViewerFile:
         """Keep remarks about a run; why that failed, in words, or nothing."""
         row = {key: value for key, value in asdict(remarks).items() if value}
         return self._change("runs", run, row or None)
+
+    def alerts(self) -> dict[str, Alert]:
+        """The alerts by their ids."""
+        return {id: alert for id, row in self._part("alerts").items() if (alert := Alert.read(row))}
+
+    def keep_alert(self, id: str, alert: Alert | None) -> str:
+        """Add an alert, or with None remove it; why that failed, or nothing."""
+        if alert is not None and len(self.alerts()) >= MAX_ALERTS:
+            return f"there are {MAX_ALERTS} alerts already; remove one first"
+        return self._change("alerts", id, asdict(alert) if alert else None)
 
     def keep_view(self, name: str, query: str | None) -> str:
         """Save a view under a name, or with None remove it; why that failed, or nothing."""

@@ -13,6 +13,7 @@ browser. Ids begin with the page's name, so that pages don't collide. A page kee
 """
 
 from dashboards.pages import (
+    alerts,
     compare,
     completions,
     detector,
@@ -26,4 +27,4 @@ from dashboards.pages import (
     workspace,
 )
 
-PAGES = (runs, workspace, run, incident, completions, journal, setup, compare, preflight, detectors, detector)
+PAGES = (runs, workspace, run, incident, completions, journal, setup, compare, preflight, detectors, detector, alerts)

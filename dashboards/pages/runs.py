@@ -77,7 +77,11 @@ def layout(runs: Runs, query: Mapping[str, str], theme: Theme) -> Any:
             dcc.Store(id="runs-picked", data=[]),
             dcc.Store(id="runs-click"),
             html.Div(
-                [html.H1("Runs"), html.Div(_states(found), id="runs-standing", className="runs-standing")],
+                [
+                    html.H1("Runs"),
+                    html.Div(_states(found), id="runs-standing", className="runs-standing"),
+                    dcc.Link("Alerts", href="/alerts", title="send incidents to Slack, Discord, mail or a webhook"),
+                ],
                 className="runs-title",
             ),
             html.Div(

@@ -28,6 +28,10 @@ DRAWN_EVENTS = {
     "data-stage": "square-open",
 }
 CHECKPOINT = "triangle-up"
+ANNOTATION = "annotation"
+"""Kind of the events that viewers write themselves; only the dashboard has them."""
+MAX_LABEL = 28
+"""Characters of a label above a chart."""
 MAX_MARKS = 200
 """Newest lines of each sort that are drawn; a chart with more is no longer read but looked at."""
 MAX_HOVER = 400
@@ -151,6 +155,8 @@ def story(
         marks.line(place(event.step), colours.muted, dash="dash")
         lines = [f"<b>{escape(event.kind)}</b> at step {event.step}", *paragraph(event.text)]
         marks.point(place(event.step), lines, DRAWN_EVENTS[event.kind], colours.muted)
+    for event in [event for event in events if event.kind == ANNOTATION][-MAX_MARKS:]:
+        _annotation(marks, event, place(event.step), place(event.step) > first + 0.6 * whole, whole, colours)
     for event in [event for event in events if event.kind == "checkpoint"][-MAX_MARKS:]:  # at the foot: only a way back
         lines = [f"<b>checkpoint</b> after step {event.step}", *paragraph(event.text)]
         marks.point(place(event.step), lines, CHECKPOINT, colours.muted, 6, 0.03)
@@ -175,6 +181,14 @@ def _action(marks: Marks, action: Action, x: float, colours: Palette) -> None:
     marks.point(x, lines, DRAWN_ENTRIES[action.entry], colour)
 
 
+def _annotation(marks: Marks, event: Event, x: float, late: bool, whole: float, colours: Palette) -> None:
+    """What a viewer wrote: a line, the text above it where there is room, and all of it when it is pointed at."""
+    text = event.text if len(event.text) <= MAX_LABEL else f"{event.text[: MAX_LABEL - 1]}…"
+    marks.line(x, colours.text, dash="dashdot", opacity=0.6)
+    marks.label(x, escape(f"★ {text}"), colours.text, late, (len(text) + 2) * LETTER * whole)
+    marks.point(x, [f"<b>note</b> at step {event.step}", *paragraph(event.text)], "star", colours.text, 9)
+
+
 def _incident(marks: Marks, incident: Incident, mine: Finding | None, start: float, colours: Palette) -> None:
     """The onset of an incident: a line where the chart shows what it is about, a small point elsewhere."""
     told = mine or incident.lead
@@ -193,7 +207,7 @@ def _urgent(named: tuple[Finding, float]) -> tuple[bool, int, float]:
 
 
 def _label(finding: Finding) -> str:
-    failure = (finding.id.partition("/")[2] or finding.id)[:28]
+    failure = (finding.id.partition("/")[2] or finding.id)[:MAX_LABEL]
     over = " · resolved" if finding.state == "resolved" else ""
     return f"{ICONS[finding.severity]} {WORDS[finding.severity]} · {failure}{over}"
 

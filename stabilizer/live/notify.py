@@ -213,32 +213,58 @@ def _words(command: str | None) -> list[str]:
     return words
 
 
+IN_THE_CLEAR = "http would send findings and answers to another machine in the clear; use https"
+
+
 def _check(url: str, *, unencrypted: bool) -> None:
     """ValueError when nothing can be sent to this address, or only in the clear and nobody allowed it."""
-    shown = redacted_text(url)
+    problem = problem_of(url)
+    if problem == IN_THE_CLEAR:
+        problem = "" if unencrypted else f"{problem}, or allow it with --notify-unencrypted"
+    if problem:
+        raise ValueError(f"--notify {redacted_text(url)}: {problem}")
+
+
+def problem_of(url: str) -> str:
+    """Why nothing can be sent to this address, in words; empty when it can."""
     try:
         parts = urlsplit(people.form_of(url)[1])
         scheme, host = parts.scheme, parts.hostname
         if scheme in ("http", "https"):
             _ = parts.port  # ValueError where that is none
     except ValueError as error:
-        raise ValueError(f"--notify {shown}: {error}; write it as https://host/path") from None
-    if scheme in ("http", "https"):
-        if not host:
-            raise ValueError(f"--notify {shown}: it has no host; write it as https://host/path")
-        if scheme == "http" and not unencrypted and not on_this_machine(host):
-            raise ValueError(
-                f"--notify {shown}: http would send findings and answers to another machine in the clear; use https, or"
-                " allow it with --notify-unencrypted"
-            )
-        return
+        return f"{error}; write it as https://host/path"
+    if scheme not in ("http", "https"):
+        return _problem_of_apprise(url)
+    if not host:
+        return "it has no host; write it as https://host/path"
+    return IN_THE_CLEAR if scheme == "http" and not on_this_machine(host) else ""
+
+
+def _problem_of_apprise(url: str) -> str:
     if find_spec("apprise") is None:
-        raise ValueError(f"--notify {shown}: addresses other than http and https require apprise: pip install apprise")
+        return "addresses other than http and https require apprise: pip install apprise"
     try:
         import apprise
 
         known = apprise.Apprise().add(url)
     except Exception as error:  # report a broken installation before the run is followed
-        raise ValueError(f"--notify {shown}: apprise does not work here ({type(error).__name__}: {error})") from None
-    if not known:
-        raise ValueError(f"--notify {shown}: apprise does not know this kind of address; its README lists them")
+        return f"apprise does not work here ({type(error).__name__}: {error})"
+    return "" if known else "apprise does not know this kind of address; its README lists them"
+
+
+def send_test(url: str) -> None:
+    """Send a message that says it is a test, now. OSError when the receiver does not take it."""
+    body = {
+        "kind": "test",
+        "run": "stabilizer",
+        "id": "test",
+        "severity": "warn",
+        "last_step": 0,
+        "summary": "This is a test. Alerts of your runs arrive here.",
+    }
+    form, address = people.form_of(url)
+    if form:
+        people.send(form, address, [body])
+    else:
+        post(url, json.dumps(body).encode())

@@ -25,6 +25,7 @@ THERE = {
     "/detectors": "tbody tr",
     "/compare": ".compare-verdict, .compare-choice",
     "/detector": "h1",
+    "/alerts": "h1",
 }
 """What is seen of a page once it is there."""
 CHROMIUM = (
@@ -90,7 +91,7 @@ class Client:
         body = {
             "output": key,
             "outputs": outputs if key.startswith("..") else outputs[0],
-            "inputs": [{**item, "value": values.get(f"{item['id']}.{item['property']}")} for item in entry["inputs"]],
+            "inputs": [self._input(item, values) for item in entry["inputs"]],
             "state": [self._state(item, values, charts) for item in entry["state"]],
             "changedPropIds": [trigger],
         }
@@ -98,6 +99,13 @@ class Client:
         self.size = len(answer.data)
         assert answer.status_code in (200, 204), answer.data[:500]
         return json.loads(answer.data)["response"] if answer.status_code == 200 else None
+
+    @staticmethod
+    def _input(item: dict[str, Any], values: dict[str, Any]) -> Any:
+        """What the browser says of an input; none of those that a pattern names was touched."""
+        if item["id"].startswith("{"):
+            return []
+        return {**item, "value": values.get(f"{item['id']}.{item['property']}")}
 
     @staticmethod
     def _state(item: dict[str, Any], values: dict[str, Any], charts: Sequence[Any]) -> Any:
@@ -162,6 +170,7 @@ def addresses(run: str, other: str) -> list[tuple[str, str]]:
         "/preflight": [{}, of],
         "/detectors": [{}, {"q": "kl"}],
         "/detector": [{"id": "policy/kl-runaway"}, {"id": "nothing"}],
+        "/alerts": [{}],
     }
     return [
         (page.PATH, "?" + urlencode(query) if query else "")

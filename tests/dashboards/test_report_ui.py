@@ -1,4 +1,4 @@
-"""The report's page in a real browser: its charts are drawn from a file, with nothing loaded and nothing refused."""
+"""Files that open without a server, in a real browser: charts are drawn, nothing is loaded and nothing is refused."""
 
 from __future__ import annotations
 
@@ -36,4 +36,26 @@ def test_the_charts_unpack_themselves_or_say_what_they_need(
         plots.last.locator(".main-svg").first.wait_for()
         assert page.locator(".js-plotly-plot").count() == plots.count()
     assert said == [] and asked == [path.as_uri()]
+    page.close()
+
+
+def test_any_page_is_saved_as_one_file_without_scripts(browser: Any, served: tuple[str, Path], tmp_path: Path) -> None:
+    page = browser.new_page(viewport={"width": 1440, "height": 900})
+    for path, there in ((f"run?run={RUN}", ".chart .main-svg"), (f"journal?run={RUN}", ".trial"), ("detectors", "td")):
+        page.goto(served[0] + path)
+        page.locator(there).first.wait_for(timeout=60_000)
+        title, count = page.title(), page.locator("main .main-svg").count()
+        with page.expect_download() as waited:
+            page.get_by_label("save this page").click()
+        file = tmp_path / waited.value.suggested_filename
+        waited.value.save_as(file)
+        saved, said, asked = browser.new_page(), [], []
+        saved.on("console", lambda message, said=said: said.append(message.text))
+        saved.on("request", lambda request, asked=asked: asked.append(request.url))
+        saved.goto(file.as_uri())
+        saved.locator(there).first.wait_for()
+        assert saved.title() == title and saved.locator("main .main-svg").count() >= count
+        assert saved.locator("script, a[href]").count() == 0
+        assert said == [] and [url for url in asked if not url.startswith("data:")] == [file.as_uri()]
+        saved.close()
     page.close()

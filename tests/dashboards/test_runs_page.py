@@ -109,10 +109,13 @@ def test_a_new_run_brings_the_list_anew(page: RunList, runs_folder: Path) -> Non
     assert page.names() == ["newest", RUN, CALM]
 
 
-def test_the_head_counts_runs_that_need_a_person(page: RunList) -> None:
+def test_the_head_counts_runs_that_need_a_person(tmp_path: Path) -> None:
+    many(tmp_path, 2, 2, 12)
+    page = RunList(Client(build([tmp_path])))
     counted = [part["props"] for part in components(page.parts["runs-standing"]) if part["type"] == "Link"]
-    assert [(link["href"], link["children"]["props"]["children"]) for link in counted] == [
-        ("/?verdict=critical", "■ critical: 1")
+    assert [(link["href"], link["children"]["props"]["children"]) for link in reversed(counted)] == [
+        ("/?verdict=critical", "■ critical: 1"),
+        ("/?verdict=warn", "▲ warning: 1"),
     ]
 
 

@@ -1,0 +1,87 @@
+"""What a viewer writes at a step: kept beside the runs, drawn on every chart of the run, and nowhere in it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from page_client import CALM, Client
+
+from dashboards.components.remarks import _changed
+from dashboards.data.live_updates import full_update, update_since
+from dashboards.data.run_registry import Runs
+from dashboards.data.viewer_file import MAX_ANNOTATIONS, Annotation, Remarks, ViewerFile
+from dashboards.data.viewer_settings import ViewerSettings
+from stabilizer.figures.marks import MAX_LABEL
+
+TEXT = "a <b>new</b> reward from here on, of another service"
+
+
+@pytest.fixture
+def runs(runs_folder: Path) -> Runs:
+    return Runs([runs_folder])
+
+
+def note(runs: Runs, *notes: tuple[int, str]) -> None:
+    told = Remarks(annotations=tuple(Annotation(step, text) for step, text in notes))
+    assert runs.home.note(CALM, told) == ""
+
+
+def drawn(figure: Any) -> tuple[str, str]:
+    """The hover texts and the labels of a figure's marks."""
+    texts = [text for trace in figure.data for text in (trace.text or ()) if isinstance(trace.text, (list, tuple))]
+    return "\n".join(texts), "\n".join(label.text for label in figure.layout.annotations)
+
+
+def test_a_note_is_drawn_as_text_and_labelled(runs: Runs) -> None:
+    note(runs, (12, TEXT))
+    first = full_update(runs.get(CALM), ViewerSettings(CALM)).charts[0]
+    hover, labels = drawn(first.figure)
+    assert "note</b> at step 12" in hover and "&lt;b&gt;new" in hover
+    assert "★ a &lt;b&gt;new" in labels and "…" in labels and len(TEXT) > MAX_LABEL
+
+
+def test_a_note_comes_to_charts_that_are_open_and_goes_with_the_switch(runs: Runs) -> None:
+    settings, followed = ViewerSettings(CALM), runs.get(CALM)
+    before = full_update(followed, settings).seen
+    assert update_since(followed, before) is None
+    note(runs, (12, TEXT))
+    update = update_since(followed, before)
+    assert update and update.changes and all("note" in str(change.marks) for change in update.changes.values())
+    hidden = full_update(followed, ViewerSettings(CALM, marks=False)).charts[0]
+    assert "note" not in "".join(drawn(hidden.figure))
+
+
+def test_the_run_stays_untouched(runs: Runs, runs_folder: Path) -> None:
+    before = {path: path.read_bytes() for path in (runs_folder / CALM).rglob("*") if path.is_file()}
+    note(runs, (12, TEXT))
+    assert before == {path: path.read_bytes() for path in (runs_folder / CALM).rglob("*") if path.is_file()}
+
+
+def test_notes_are_added_in_order_removed_and_limited() -> None:
+    told = Remarks(name="kept", annotations=(Annotation(5, "five"),))
+    more = _changed(told, None, 2, " two ")
+    assert isinstance(more, Remarks) and more.name == "kept"
+    assert more.annotations == (Annotation(2, "two"), Annotation(5, "five"))
+    assert _changed(more, 0, None, None) == told
+    full = Remarks(annotations=(Annotation(1, "one"),) * MAX_ANNOTATIONS)
+    assert "remove one first" in str(_changed(full, None, 2, "two"))
+
+
+@pytest.mark.parametrize(("step", "text"), [(None, "x"), (-1, "x"), (True, "x"), (1.5, "x"), (3, " "), (3, None)])
+def test_a_note_needs_a_step_and_a_text(step: Any, text: Any) -> None:
+    assert _changed(Remarks(), None, step, text) == "a note needs a step and a text"
+
+
+def test_a_file_of_somebody_else_breaks_no_page(runs: Runs, runs_folder: Path) -> None:
+    rows: list[Any] = [1, None, {"step": "x", "text": "y"}, {"step": 3, "text": "kept"}]
+    (runs_folder / ".viewer.json").write_text(json.dumps({"runs": {CALM: {"annotations": rows}}}))
+    assert ViewerFile(runs_folder).remarks(CALM).annotations == (Annotation(3, "kept"),)
+
+
+def test_the_page_lists_the_notes(client: Client, runs_folder: Path) -> None:
+    note(client.app.runs, (12, TEXT))
+    shown = json.dumps(client.open("/run", f"?run={CALM}"))
+    assert "Notes on charts" in shown and "remove the note at step 12" in shown
