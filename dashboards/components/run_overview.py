@@ -170,14 +170,12 @@ def changed(found: Changed | None, run: str) -> list[Any]:
     told = html.Ul(lines, className="changed") if lines else html.P("nothing beyond the noise", className="quiet")
     title = html.H2(["What changed ", html.Span(f"up to step {max(0, found.step):,}", className="quiet small")])
     more = dcc.Link("More, and how it was set up", href=address("/setup", run=run), className="small")
-    return [title, told, more, *_outlook(found), *_healthy(found)]
+    return [title, told, more, *_healthy(found)]
 
 
-def _outlook(found: Changed) -> list[Any]:
+def outlook(lines: Sequence[str]) -> list[Any]:
     """Where the run is heading."""
-    if not found.outlook:
-        return []
-    return [html.H2("Outlook"), html.Ul([html.Li(line) for line in found.outlook], className="changed")]
+    return [html.H2("Outlook"), html.Ul([html.Li(line) for line in lines], className="changed")] if lines else []
 
 
 def _healthy(found: Changed) -> list[Any]:

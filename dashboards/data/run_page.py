@@ -55,12 +55,11 @@ class KeyNumber:
 
 
 class Changed(NamedTuple):
-    """The largest changes up to a step, what is healthy, and where the run is heading."""
+    """The largest changes up to a step, and what is healthy."""
 
     step: int
     changes: tuple[Change, ...]
     healthy: tuple[Healthy, ...] = ()
-    outlook: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -132,15 +131,26 @@ def changed_now(followed: FollowedRun) -> Changed | None:
         with followed.lock:
             reader, verdict = followed.refresh(), followed.verdict().verdict
             view = reader.history.view()
-            ahead = forecast(view) if verdict in FORECAST else None
             return Changed(
                 view.step,
                 tuple(changes(view)[:MOST_CHANGES]),
                 tuple(healthy(view, newest_findings(reader.findings))) if verdict in FORECAST else (),
-                tuple(ahead.lines) if ahead else (),
             )
     except Exception:  # the page itself says why it can't be read
         return None
+
+
+def outlook_now(followed: FollowedRun) -> tuple[str, ...]:
+    """Where the run is heading, in sentences. It takes a second for a very long run, so it holds up no poll."""
+    try:
+        if followed.brief() is not None:
+            return ()
+        with followed.lock:
+            view, verdict = followed.refresh().history.view(), followed.verdict().verdict
+        ahead = forecast(view) if verdict in FORECAST else None
+        return tuple(ahead.lines) if ahead else ()
+    except Exception:  # the page itself says why it can't be read
+        return ()
 
 
 def page_of(reader: Reader, now: float, verdict: RunVerdict | None = None) -> Page:

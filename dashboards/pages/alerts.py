@@ -44,7 +44,6 @@ def layout(runs: Runs, query: Mapping[str, str], theme: Theme) -> Any:
                     html.P(
                         "While this dashboard is open, incidents that open or end, fixes that wait for an answer, and"
                         " runs that fail or stop sending heartbeats are sent to these addresses.",
-                        className="reading",
                     ),
                     html.P(f"They are kept in {runs.home.path}, which only you can read.", className="quiet small"),
                 ],

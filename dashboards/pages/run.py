@@ -22,7 +22,7 @@ from dashboards.components.browser import in_browser
 from dashboards.compression import LAZY
 from dashboards.data.live_updates import BrowserState, Placed, Update, full_update, update_since
 from dashboards.data.run_figures import Change
-from dashboards.data.run_page import Page, changed_now, page_now
+from dashboards.data.run_page import Page, changed_now, outlook_now, page_now
 from dashboards.data.run_registry import Runs
 from dashboards.data.viewer_file import Remarks
 from dashboards.data.viewer_settings import ViewerSettings
@@ -83,6 +83,7 @@ def layout(runs: Runs, query: Mapping[str, str], theme: Theme) -> Any:
                         [
                             html.Div(parts["now"], id="now", className="now"),
                             html.Section(parts["changed"], id="changed"),
+                            html.Section(id="outlook"),
                             html.Section(parts["incidents"], id="incidents"),
                             html.Section(parts["journal"], id="journal"),
                             html.Section(remarks.forms(runs, settings.run), id="remarks"),
@@ -182,6 +183,18 @@ def register(app: Dash, runs: Runs) -> None:
                 "slots": [graphs.get(id, no_update) for id in slots],
             }
         )
+
+    @app.callback(
+        output=Output("outlook", "children"),
+        inputs={"story": Input("incidents", "children")},
+        state={"kept": State("seen", "data")},
+    )
+    def look_ahead(story: Any, kept: Any) -> Any:
+        seen = BrowserState.from_json(kept)
+        followed = runs.get(seen.settings.run) if seen and seen.settings.run else None
+        if followed is None:
+            raise PreventUpdate
+        return run_overview.outlook(outlook_now(followed))
 
     @app.callback(
         output=Output("file", "data"),

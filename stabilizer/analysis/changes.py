@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from stabilizer.core.metrics import metric
-from stabilizer.core.text import plain
+from stabilizer.core.text import plain, rounded
 from stabilizer.runs.history import RunView
 
 LEAST_ROWS = 3
@@ -128,8 +128,11 @@ def _blocks(steps: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarr
 def _running_median(values: np.ndarray, window: int) -> np.ndarray:
     if window < 2:
         return values
-    padded = np.pad(values, (window // 2, window - window // 2 - 1), mode="reflect")
-    return np.asarray(np.median(np.lib.stride_tricks.sliding_window_view(padded, window), axis=1))
+    return np.asarray(np.median(np.lib.stride_tricks.sliding_window_view(_padded(values, window), window), axis=1))
+
+
+def _padded(values: np.ndarray, window: int) -> np.ndarray:
+    return np.pad(values, (window // 2, window - window // 2 - 1), mode="reflect")
 
 
 def _move(level: np.ndarray) -> tuple[int, int]:
@@ -204,7 +207,7 @@ def _sentence(view: RunView, change: Change) -> str:
         times = f" (×{ratio:.2g})" if ratio < 100 else ""
     verb = "rose" if after > before else "fell"
     when = f"between steps {change.from_step:,} and {change.to_step:,}"
-    said = f"{WORDS.get(name, plain(name))} {verb} from {before:.3g} to {after:.3g}{unit}{times} {when}"
+    said = f"{WORDS.get(name, plain(name))} {verb} from {rounded(before)} to {rounded(after)}{unit}{times} {when}"
     return said if name == REWARD else said + _reward_meanwhile(view, change)
 
 
@@ -214,9 +217,9 @@ def _reward_meanwhile(view: RunView, change: Change) -> str:
     if len(reward) < LEAST_ROWS or change.metric.startswith(("reward/", "accuracy/")):
         return ""
     window = max(1, len(reward) // WINDOW)
-    level = _running_median(reward.values, window)
-    at = np.searchsorted(reward.steps, [change.from_step, change.to_step]).clip(0, len(level) - 1)
-    before, after = level[at]
+    padded = _padded(reward.values, window)
+    places = np.searchsorted(reward.steps, [change.from_step, change.to_step]).clip(0, len(reward) - 1)
+    before, after = (float(np.median(padded[place : place + window])) for place in places)
     if abs(after - before) <= UNCHANGED * _noise(reward.values, window):
         return "; reward unchanged"
-    return f"; reward {before:.3g} → {after:.3g}"
+    return f"; reward {rounded(before)} → {rounded(after)}"

@@ -145,21 +145,15 @@ def story(
     for incident, mine in pairs:
         _incident(marks, incident, mine, place(incident.onset), colours)
     first, whole = place(0), place(max(upto, 1)) - place(0)
-    named = [(mine, place(incident.onset)) for incident, mine in pairs if mine]
-    for mine, start in sorted(named, key=_urgent):
-        text, late = _label(mine), start > first + 0.6 * whole
-        marks.label(start, escape(text), colours.severity[mine.severity], late, len(text) * LETTER * whole)
+    _labels(marks, [(mine, place(incident.onset)) for incident, mine in pairs if mine], first, whole, colours)
     for action in [entry for entry in actions if entry.entry in DRAWN_ENTRIES][-MAX_MARKS:]:
         _action(marks, action, place(action.step), colours)
     for event in [event for event in events if event.kind in DRAWN_EVENTS][-MAX_MARKS:]:
-        marks.line(place(event.step), colours.muted, dash="dash")
-        lines = [f"<b>{escape(event.kind)}</b> at step {event.step}", *paragraph(event.text)]
-        marks.point(place(event.step), lines, DRAWN_EVENTS[event.kind], colours.muted)
+        _event(marks, event, place(event.step), colours)
     for event in [event for event in events if event.kind == ANNOTATION][-MAX_MARKS:]:
         _annotation(marks, event, place(event.step), place(event.step) > first + 0.6 * whole, whole, colours)
-    for event in [event for event in events if event.kind == "checkpoint"][-MAX_MARKS:]:  # at the foot: only a way back
-        lines = [f"<b>checkpoint</b> after step {event.step}", *paragraph(event.text)]
-        marks.point(place(event.step), lines, CHECKPOINT, colours.muted, 6, 0.03)
+    for event in [event for event in events if event.kind == "checkpoint"][-MAX_MARKS:]:
+        _checkpoint(marks, event, place(event.step), colours)
     return marks
 
 
@@ -179,6 +173,27 @@ def _action(marks: Marks, action: Action, x: float, colours: Palette) -> None:
     lines = [f"<b>{escape(action.entry)}</b> {escape(action.remedy)} at step {action.step}"]
     lines += [escape(line) for line in change_words(action.change)] + paragraph(action.text)
     marks.point(x, lines, DRAWN_ENTRIES[action.entry], colour)
+
+
+def _labels(marks: Marks, named: Sequence[tuple[Finding, float]], first: float, whole: float, colours: Palette) -> None:
+    """The incidents that the chart shows, by name."""
+    for mine, start in sorted(named, key=_urgent):
+        text, late = _label(mine), start > first + 0.6 * whole
+        marks.label(start, escape(text), colours.severity[mine.severity], late, len(text) * LETTER * whole)
+
+
+def _event(marks: Marks, event: Event, x: float, colours: Palette) -> None:
+    """What the run itself declared."""
+    marks.line(x, colours.muted, dash="dash")
+    lines = [f"<b>{escape(event.kind)}</b> at step {event.step}", *paragraph(event.text)]
+    marks.point(x, lines, DRAWN_EVENTS[event.kind], colours.muted)
+
+
+def _checkpoint(marks: Marks, event: Event, x: float, colours: Palette) -> None:
+    """A saved state, at the foot of the chart: only a way back."""
+    marks.point(
+        x, [f"<b>checkpoint</b> after step {event.step}", *paragraph(event.text)], CHECKPOINT, colours.muted, 6, 0.03
+    )
 
 
 def _annotation(marks: Marks, event: Event, x: float, late: bool, whole: float, colours: Palette) -> None:

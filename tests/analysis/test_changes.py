@@ -69,10 +69,16 @@ def test_three_rows_are_enough_for_a_jump():
 def test_a_long_run_costs_little():
     import time
 
-    shown = view(reward__mean=np.linspace(0, 1, 20_000) + 0.01 * noise(20_000, 5))
+    rise = np.linspace(0, 1, 20_000)
+    shown = view(reward__mean=rise + 0.01 * noise(20_000, 5), rollout__length_mean=1000 + 3000 * rise)
     began = time.process_time()
-    assert changes(shown)
+    assert [change.metric for change in changes(shown)] == ["reward/mean", "rollout/length_mean"]
     assert time.process_time() - began < 1.0
+
+
+def test_large_numbers_are_written_out():
+    found = changes(view(rollout__length_mean=np.linspace(1020, 12_340, 60)))
+    assert "rose from 1,310 to 12,100 tokens" in found[0].words
 
 
 def test_second_statistics_of_one_quantity_are_named_once():

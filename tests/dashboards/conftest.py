@@ -17,15 +17,19 @@ from page_client import CALM, CHROMIUM, RUN, Client  # noqa: E402
 from synthetic_run import eventful, healthy  # noqa: E402
 
 
-@pytest.fixture
-def runs_folder(tmp_path: Path) -> Path:
-    """A folder with an eventful run, still going, and a calm one that is finished."""
-    folder = tmp_path / "runs"
+def two_runs(folder: Path) -> Path:
+    """Fill a folder with an eventful run, still going, and a calm one that is finished."""
     calm = healthy(folder / CALM)
     calm.status("finished", 30, force=True)
     calm.close()
     eventful(folder / RUN).close()
     return folder
+
+
+@pytest.fixture
+def runs_folder(tmp_path: Path) -> Path:
+    """A folder with an eventful run, still going, and a calm one that is finished."""
+    return two_runs(tmp_path / "runs")
 
 
 @pytest.fixture
@@ -44,6 +48,17 @@ def served(runs_folder: Path) -> Iterator[tuple[str, Path]]:
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     yield address, runs_folder
+    server.close()
+
+
+@pytest.fixture(scope="session")
+def looked_at(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a served app over the same runs, for tests that only look: none may write there."""
+    from dashboards.server import prepare
+
+    server, address = prepare([two_runs(tmp_path_factory.mktemp("looked-at"))], port=0)
+    threading.Thread(target=server.run, daemon=True).start()
+    yield address
     server.close()
 
 

@@ -133,6 +133,10 @@ def pages(run: str) -> list[tuple[str, str]]:
     return [*addresses(run, RUN), *named, ("/incident", f"?run={run}&n=system/crashed"), ("/nowhere", f"?run={run}")]
 
 
+LOOK_AROUND = ("/", "/workspace", "/incident", "/compare", "/setup")
+"""Pages that show other runs than the one they are about."""
+
+
 # --- what may lie in a folder of runs ---------------------------------------------------------------------------------
 
 
@@ -223,9 +227,9 @@ def client(folder: Path) -> Client:
 def test_every_page_answers_whatever_lies_in_the_folder(client: Client, folder: Path, kind: str) -> None:
     KINDS[kind](folder)
     client.app.runs.logs.settle()
-    for run in ("odd", RUN):
-        for path, query in pages(run):
-            opened(client, path, query)
+    beside = [(path, query) for path, query in pages(RUN) if path in LOOK_AROUND]
+    for path, query in [*pages("odd"), *beside]:
+        opened(client, path, query)
 
 
 @pytest.mark.parametrize("kind", ["own", "single_log", "foreign_folder", "imported"])
@@ -266,8 +270,9 @@ FILES = {
 
 @pytest.mark.parametrize("odd", ODD)
 def test_every_page_answers_whatever_the_small_files_hold(client: Client, folder: Path, odd: str) -> None:
+    """Every page with every odd value, and every page with every file: each pair, not each triple."""
     own(folder)
-    for name, keys in FILES.items():
+    for turn, (name, keys) in enumerate(FILES.items(), ODD.index(odd)):
         file = folder / "odd" / name
         known = file.read_text() if file.exists() else "{}"
         rest = [f"{json.dumps(key)}:{odd}" for key in keys]
@@ -275,7 +280,7 @@ def test_every_page_answers_whatever_the_small_files_hold(client: Client, folder
             f"{json.dumps(key)}:{json.dumps(value)}" for key, value in json.loads(known).items() if key not in keys
         ]
         file.write_text("{" + ",".join(rest) + "}")
-        for path, query in pages("odd"):
+        for path, query in pages("odd")[turn % len(FILES) :: len(FILES)]:
             opened(client, path, query)
         file.write_text(known)
 
@@ -320,10 +325,12 @@ def test_no_body_of_a_request_fails_in_the_framework(client: Client) -> None:
     odd += [{key: value for key, value in body.items() if key != place} for body in sound for place in PLACES]
     odd += [{**body, place: body[place] * 2} for body in sound for place in ("inputs", "state")]
     odd += [{**sound[0], "output": key} for key in client.app.callback_map]
-    for body in [*map(json.dumps, odd), *BODIES]:
-        for kind in ("application/json", "text/plain"):
-            answer = client.http.post("/_dash-update-component", data=body, headers=HERE, content_type=kind)
-            assert answer.status_code < 500, (body[:200], answer.status_code)
+    spelled = [*map(json.dumps, odd), *BODIES]
+    asks = [(body, "application/json") for body in spelled]
+    asks += [(body, "text/plain") for body in spelled[:: len(VALUES) - 1]]  # each value at some place
+    for body, kind in asks:
+        answer = client.http.post("/_dash-update-component", data=body, headers=HERE, content_type=kind)
+        assert answer.status_code < 500, (body[:200], answer.status_code)
     asked(client, sound)
 
 

@@ -90,8 +90,16 @@ def watched(browser: Any, served: tuple[str, Path]) -> Iterator[Watched]:
     context.close()
 
 
-def test_loads_all_charts_without_errors_and_asks_no_other_host(watched: Watched) -> None:
-    watched.open()
+@pytest.fixture
+def looking(browser: Any, looked_at: str) -> Iterator[Watched]:
+    """A page of the shared server, for tests that write nothing."""
+    context = browser.new_context(viewport={"width": 1440, "height": 1000}, color_scheme="light")
+    yield Watched(context.new_page(), looked_at)
+    context.close()
+
+
+def test_loads_all_charts_without_errors_and_asks_no_other_host(looking: Watched) -> None:
+    watched = looking.open()
     watched.until(lambda: watched.page.locator(".chart .js-plotly-plot").count() >= 14)
     assert watched.page.locator(".incident").count() == 3
     assert watched.page.locator(".timeline li").count() == 4
@@ -143,9 +151,9 @@ def test_every_point_is_drawn_once(watched: Watched, served: tuple[str, Path]) -
     assert steps == list(range(1, 406))
 
 
-def test_a_dark_page_is_printed_light_with_its_charts(browser: Any, served: tuple[str, Path]) -> None:
+def test_dark_follows_the_system_and_the_toggle_and_is_printed_light(browser: Any, looked_at: str) -> None:
     context = browser.new_context(color_scheme="dark")
-    watched = Watched(context.new_page(), served[0]).open()
+    watched = Watched(context.new_page(), looked_at).open()
     watched.page.emulate_media(media="print")
     look = "([of, what]) => getComputedStyle(document.querySelector(of))[what]"
     assert watched.page.evaluate(look, [".card", "backgroundColor"]) == "rgb(255, 255, 255)"
@@ -153,12 +161,6 @@ def test_a_dark_page_is_printed_light_with_its_charts(browser: Any, served: tupl
     assert "invert" in watched.page.evaluate(look, [".js-plotly-plot", "filter"])
     watched.page.emulate_media(media="screen")
     assert watched.page.evaluate(look, [".js-plotly-plot", "filter"]) == "none"
-    context.close()
-
-
-def test_dark_follows_the_system_and_the_toggle(browser: Any, served: tuple[str, Path]) -> None:
-    context = browser.new_context(color_scheme="dark")
-    watched = Watched(context.new_page(), served[0]).open()
     font = "document.querySelector('.js-plotly-plot')?._fullLayout.font.color"
     dark = watched.page.evaluate(font)
     watched.page.get_by_label("switch between light and dark").click()
@@ -168,19 +170,19 @@ def test_dark_follows_the_system_and_the_toggle(browser: Any, served: tuple[str,
     context.close()
 
 
-def test_choosing_a_run_changes_page_and_address(watched: Watched) -> None:
-    watched.open(f"?run={RUN}")
-    watched.page.get_by_role("textbox", name="run").click()
-    watched.page.get_by_role("option").filter(has_text=CALM).click()
-    watched.page.locator("h1", has_text=CALM).wait_for()
-    assert f"run={CALM}" in watched.page.url
-    watched.page.go_back()
-    watched.page.locator("h1", has_text=RUN).wait_for()
+def test_choosing_a_run_changes_page_and_address(looking: Watched) -> None:
+    looking.open(f"?run={RUN}")
+    looking.page.get_by_role("textbox", name="run").click()
+    looking.page.get_by_role("option").filter(has_text=CALM).click()
+    looking.page.locator("h1", has_text=CALM).wait_for()
+    assert f"run={CALM}" in looking.page.url
+    looking.page.go_back()
+    looking.page.locator("h1", has_text=RUN).wait_for()
 
 
-def test_no_sideways_scrolling_on_a_phone(browser: Any, served: tuple[str, Path]) -> None:
+def test_no_sideways_scrolling_on_a_phone(browser: Any, looked_at: str) -> None:
     context = browser.new_context(viewport={"width": 390, "height": 844})
-    watched = Watched(context.new_page(), served[0]).open()
+    watched = Watched(context.new_page(), looked_at).open()
     assert watched.page.evaluate("document.documentElement.scrollWidth") <= 390
     context.close()
 
@@ -252,15 +254,15 @@ def test_how_it_is_looked_at_is_in_the_address_and_the_same_after_a_reload_and_i
     assert watched.errors == []
 
 
-def test_metrics_are_searched_from_the_keyboard_and_a_bad_search_says_why(watched: Watched) -> None:
-    watched.open(f"?run={RUN}")
-    watched.page.keyboard.press("/")
-    watched.page.keyboard.type("grad|policy/kl")
-    watched.until(lambda: set(charts_of(watched)) == {"grad-norm", "kl"})
-    watched.page.keyboard.insert_text("x" * 200)
-    watched.page.locator("#find-problem", has_text="at most 200 characters").wait_for()
-    watched.until(lambda: len(charts_of(watched)) >= 4)
-    assert watched.errors == []
+def test_metrics_are_searched_from_the_keyboard_and_a_bad_search_says_why(looking: Watched) -> None:
+    looking.open(f"?run={RUN}")
+    looking.page.keyboard.press("/")
+    looking.page.keyboard.type("grad|policy/kl")
+    looking.until(lambda: set(charts_of(looking)) == {"grad-norm", "kl"})
+    looking.page.keyboard.insert_text("x" * 200)
+    looking.page.locator("#find-problem", has_text="at most 200 characters").wait_for()
+    looking.until(lambda: len(charts_of(looking)) >= 4)
+    assert looking.errors == []
 
 
 SENT = """
@@ -301,31 +303,31 @@ def test_the_legend_hides_lines_marks_can_be_switched_off_and_a_new_incident_not
     assert "marks=0" in page.url and watched.errors == []
 
 
-def test_incidents_and_help_are_reached_from_the_keyboard(watched: Watched) -> None:
-    watched.open(f"?run={RUN}")
+def test_incidents_and_help_are_reached_from_the_keyboard(looking: Watched) -> None:
+    looking.open(f"?run={RUN}")
     focused = "document.activeElement.textContent"
-    links = watched.page.locator(".incident-link").all_inner_texts()
+    links = looking.page.locator(".incident-link").all_inner_texts()
     for key, wanted in (("j", links[0]), ("j", links[1]), ("k", links[0])):
-        watched.page.keyboard.press(key)
-        assert watched.page.evaluate(focused) == wanted
-    watched.page.keyboard.press("?")
-    watched.page.locator("#keys").wait_for()
-    watched.page.keyboard.press("Escape")
-    watched.page.locator("#keys").wait_for(state="hidden")
-    assert watched.errors == []
+        looking.page.keyboard.press(key)
+        assert looking.page.evaluate(focused) == wanted
+    looking.page.keyboard.press("?")
+    looking.page.locator("#keys").wait_for()
+    looking.page.keyboard.press("Escape")
+    looking.page.locator("#keys").wait_for(state="hidden")
+    assert looking.errors == []
 
 
-def test_a_chart_is_saved_as_picture_drawing_and_numbers_without_leaving_the_host(watched: Watched) -> None:
-    watched.open(f"?run={RUN}")
+def test_a_chart_is_saved_as_picture_drawing_and_numbers_without_leaving_the_host(looking: Watched) -> None:
+    looking.open(f"?run={RUN}")
     heads = {"png": b"\x89PNG", "svg": b"<svg", "csv": b"step,"}
     for kind, head in heads.items():
-        watched.page.locator(".save summary").first.click()
-        with watched.page.expect_download() as saved:
-            watched.page.locator(f"[data-save={kind}]").first.click()
+        looking.page.locator(".save summary").first.click()
+        with looking.page.expect_download() as saved:
+            looking.page.locator(f"[data-save={kind}]").first.click()
         assert saved.value.suggested_filename == f"{RUN}-Reward.{kind}"
         assert Path(saved.value.path()).read_bytes().startswith(head)
-    assert watched.errors == []
-    assert {url for url in watched.requests if not url.startswith((watched.address, "data:", "blob:"))} == set()
+    assert looking.errors == []
+    assert {url for url in looking.requests if not url.startswith((looking.address, "data:", "blob:"))} == set()
 
 
 def test_an_answer_that_was_overtaken_by_a_search_gives_nothing_to_charts_that_went(watched: Watched, served) -> None:
@@ -357,22 +359,22 @@ def test_an_answer_that_was_overtaken_by_a_search_gives_nothing_to_charts_that_w
     assert len(shown) == len(set(shown)) and watched.errors == []
 
 
-def test_zooming_one_chart_zooms_all_when_they_are_linked(watched: Watched) -> None:
-    watched.open(f"?run={RUN}&link=1")
+def test_zooming_one_chart_zooms_all_when_they_are_linked(looking: Watched) -> None:
+    looking.open(f"?run={RUN}&link=1")
     plots = "[...document.querySelectorAll('.chart .js-plotly-plot')]"
     ranges = plots + ".map(plot => (plot.layout.xaxis.range || []).map(Math.round))"
-    watched.until(lambda: watched.page.locator(".chart .js-plotly-plot").count() >= 14)
-    watched.until(lambda: watched.page.evaluate(plots + ".every(plot => plot.stabilizer)"))
-    box = watched.page.locator(".graph .nsewdrag").first.bounding_box()
-    mouse, y = watched.page.mouse, box["y"] + box["height"] / 2
+    looking.until(lambda: looking.page.locator(".chart .js-plotly-plot").count() >= 14)
+    looking.until(lambda: looking.page.evaluate(plots + ".every(plot => plot.stabilizer)"))
+    box = looking.page.locator(".graph .nsewdrag").first.bounding_box()
+    mouse, y = looking.page.mouse, box["y"] + box["height"] / 2
     mouse.move(box["x"] + box["width"] * 0.3, y)
     mouse.down()
     mouse.move(box["x"] + box["width"] * 0.6, y, steps=8)
     mouse.up()
-    watched.until(lambda: "zoom=" in watched.page.url)
-    watched.until(lambda: len({tuple(range) for range in watched.page.evaluate(ranges)}) == 1)
-    chosen = watched.page.evaluate(ranges)[0]
-    watched.page.reload()
-    watched.until(lambda: watched.page.locator(".chart .js-plotly-plot").count() >= 14)
-    watched.until(lambda: {tuple(range) for range in watched.page.evaluate(ranges)} == {tuple(chosen)})
-    assert watched.errors == []
+    looking.until(lambda: "zoom=" in looking.page.url)
+    looking.until(lambda: len({tuple(range) for range in looking.page.evaluate(ranges)}) == 1)
+    chosen = looking.page.evaluate(ranges)[0]
+    looking.page.reload()
+    looking.until(lambda: looking.page.locator(".chart .js-plotly-plot").count() >= 14)
+    looking.until(lambda: {tuple(range) for range in looking.page.evaluate(ranges)} == {tuple(chosen)})
+    assert looking.errors == []

@@ -39,10 +39,10 @@ def test_the_charts_unpack_themselves_or_say_what_they_need(
     page.close()
 
 
-def test_any_page_is_saved_as_one_file_without_scripts(browser: Any, served: tuple[str, Path], tmp_path: Path) -> None:
+def test_any_page_is_saved_as_one_file_without_scripts(browser: Any, looked_at: str, tmp_path: Path) -> None:
     page = browser.new_page(viewport={"width": 1440, "height": 900})
     for path, there in ((f"run?run={RUN}", ".chart .main-svg"), (f"journal?run={RUN}", ".trial"), ("detectors", "td")):
-        page.goto(served[0] + path)
+        page.goto(looked_at + path)
         page.locator(there).first.wait_for(timeout=60_000)
         title, count = page.title(), page.locator("main .main-svg").count()
         with page.expect_download() as waited:
