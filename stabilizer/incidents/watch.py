@@ -120,6 +120,8 @@ class Watch:
         self._given_up: set[str] = set()
         """Detectors that did not return in time. They are not asked again: each time would stop training as long."""
         self._tick = 0
+        self._view: RunView | None = None
+        """The newest view: what was computed of it is shared until the next one comes."""
         self._free_from = 0
         """Warnings before this tick do not count against the budget, because a change was declared since."""
         self._baseline = 0
@@ -130,6 +132,9 @@ class Watch:
     def tick(self, view: RunView) -> list[Finding]:
         """Ask every detector about `view`; returns findings that opened, got worse, changed state or closed."""
         changed: list[Finding] = []
+        if self._view is not None and self._view is not view:
+            self._view.release()
+        self._view = view
         self._tick += 1
         self._steps.append(view.step)
         self._heed_events(view, changed)

@@ -210,11 +210,11 @@ class RunView:
 
     def at(self, step: int) -> RunView:
         """The same run, seen from an earlier step."""
-        return RunView(self._history, min(step, self.step), self._ignored)
+        return self.once(_seen_from, min(step, self.step), self._ignored)
 
     def ignoring(self, action: str) -> RunView:
         """The same run, as if the events of one fix had not been declared. Its success is judged in this view."""
-        return RunView(self._history, self.step, action)
+        return self.once(_seen_from, self.step, action)
 
     def causal(self, name: str, key: Hashable, advance: Advance) -> np.ndarray:
         """A shared signal of a metric: row i belongs to point i of `series(name)` and depends on points <= i."""
@@ -227,6 +227,14 @@ class RunView:
         if key not in self._once:
             self._once[key] = function(self, *of)
         return cast(T, self._once[key])
+
+    def release(self) -> None:
+        """Forget what was computed once. Much of that refers back to the view, so that large arrays would stay until
+        Python looks for circles, which it seldom does."""
+        known, self._once = self._once, {}
+        for value in known.values():
+            if isinstance(value, RunView):
+                value.release()
 
     def events(self, kinds: Iterable[str] | None = None) -> list[Event]:
         """Events declared so far, oldest first."""
@@ -271,3 +279,7 @@ class RunView:
 
 def _baseline_start(view: RunView, _declared: int) -> int:
     return max((event.step for event in view.events(REBASELINE)), default=0)
+
+
+def _seen_from(view: RunView, step: int, ignored: str) -> RunView:
+    return RunView(view._history, step, ignored)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,7 @@ from stabilizer.analysis.watching import new_watch
 from stabilizer.core.records import Cause, Event, Finding
 from stabilizer.detectors.base import Detector
 from stabilizer.incidents.watch import BUDGET, FOLLOW, MERGE, RECOVERING, REOPEN, RESOLVED, Watch
-from stabilizer.runs.history import History
+from stabilizer.runs.history import History, RunView
 from tests.series import history
 
 
@@ -334,3 +336,18 @@ def test_real_detectors_agree_live_and_in_replay_on_a_run_that_breaks() -> None:
         live.tick(growing.view())
         replay.tick(whole.view(step))
     assert live.findings() and live.findings() == replay.findings() and live.incidents == replay.incidents
+
+
+def test_a_watch_keeps_nothing_of_a_view_but_the_newest() -> None:
+    """What detectors share refers back to its view: a circle, whose arrays only the garbage collector would free."""
+    run, watch = History({}), new_watch()
+    gc.collect()
+    gc.disable()
+    try:
+        before = sum(isinstance(known, RunView) for known in gc.get_objects())
+        for step in range(60):
+            run.append(step, {"reward/mean": 0.5 + 0.01 * (step % 7), "optim/grad_norm": 1 + 0.1 * (step % 5)})
+            watch.tick(run.view())
+        assert sum(isinstance(known, RunView) for known in gc.get_objects()) - before <= 3
+    finally:
+        gc.enable()
