@@ -196,12 +196,11 @@ _CODE_LINE = re.compile(r"^(?: {4,12}|-{1,4}> ?\d{1,6} {1,40})(?=[^\s~^\d])(.{1,
 """The line of code of a frame, of Python's tracebacks or a notebook's."""
 _LIBRARY = re.compile(r"site-packages|dist-packages|[/\\]lib[/\\]python3|<frozen|importlib|^/usr/lib")
 """Paths of installed code: a frame elsewhere is the user's own."""
-_MOST_FRAMES = 200
 _LAST_FRAMES = 8
 """Innermost frames that a known trouble may name."""
 _MOST_OF_ONE = 3
 """How often one known trouble is kept as an event of its own."""
-_ENOUGH = 50_000_000
+_ENOUGH = 80_000_000
 """Characters times patterns (about a second) after which only lines that look like failures are searched, and after as
 much again none: a log of 60,000 lines needs this much, a hostile text thousands of times that."""
 _SUSPICIOUS = re.compile(
@@ -284,7 +283,7 @@ class Failures:
         """The known trouble in a line, within the time that a log may take."""
         if self._spent > 2 * _ENOUGH or (self._spent > _ENOUGH and not (self._inside or _SUSPICIOUS.search(text))):
             return None
-        found, cost = troubles.look(text, tuple(self._frames[-_LAST_FRAMES:]))
+        found, cost = troubles.look(text, tuple(self._frames))
         self._spent += cost
         return found
 
@@ -310,7 +309,7 @@ class Failures:
         """Take the line of code of the last frame."""
         code = _CODE_LINE.match(text) if self._frames and CODE not in self._frames[-1] else None
         if code:
-            self._frames[-1] += CODE + code[1]
+            self._frames = [*self._frames[:-1], self._frames[-1] + CODE + code[1]]
         return code is not None
 
     def _known(self, event: Event | None, trouble: Found, line: Line) -> Event | None:
@@ -362,7 +361,7 @@ class Failures:
         found, self._found, self._inside = self._found, None, False
         event = self._event(*found) if found else None
         trouble, self._trouble = self._trouble, None
-        frames = tuple(self._frames[-_LAST_FRAMES:])
+        frames = tuple(self._frames)
         if event and trouble and trouble.trouble.consequence and not troubles.in_line(event.data["message"], frames):
             trouble = None  # a report further up announces this exception, which says more
         if event and trouble is None and event.data["failure"] == "traceback":
@@ -387,7 +386,7 @@ class Failures:
         self._raised = f"{file}, line {line}" if line else file
         if not _LIBRARY.search(file):
             self._user_frame = self._raised + (f", in {function}" if function else "")
-        self._frames = [*self._frames[-_MOST_FRAMES:], f"{file} {function}"]
+        self._frames = [*self._frames[1 - _LAST_FRAMES :], f"{file} {function}"]
         parts = set(re.split(r"[/\\.]", file.lower()))
         self.trainer = self.trainer or next((name for package, name in self._packages.items() if package in parts), "")
 

@@ -51,6 +51,8 @@ MAX_CHARACTERS = 20_000
 """Characters of a line that are read; a line of metrics has some thousands."""
 
 _NUMBER = r"[+-]?(?:\d{1,25}(?:,\d{3}){0,6}(?:\.\d{0,30})?(?:[eE][+-]?\d{1,4})?|\.\d{1,30}|[Nn]a[Nn]|\.?[Ii]nf)"
+_VALUE = re.compile(rf"[\s:=\"'\[]{_NUMBER}")
+"""A number that a name may have; a line without one is none of metrics."""
 _PAIR = re.compile(
     rf"([A-Za-z_][\w@./-]{{0,80}}(?: [A-Za-z_(][\w@./()-]{{0,40}}){{0,3}})[\"']?\s{{0,3}}[:=]\s{{0,8}}[\"'\[]?"
     rf"({_NUMBER})(?:\s?%|[a-z]{{1,2}}\b)?(?=[\s,;|)\]}}'\"]|$)"
@@ -244,6 +246,8 @@ def _mostly(values: list[float | None]) -> bool:
 
 def _pairs(text: str) -> dict[str, Any]:
     """The names and numbers of a line."""
+    if not _VALUE.search(text):
+        return {}
     found: dict[str, Any] = dict(_side_by_side(text))
     for name, value in _PAIR.findall(text):
         found[name.strip()] = value.replace(",", "") if value.count(",") else value

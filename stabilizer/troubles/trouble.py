@@ -92,9 +92,14 @@ class Trouble:
         """One word of each template that a line must contain before its pattern is tried."""
         return frozenset(map(_anchor, self.shows))
 
+    @cached_property
+    def restricted(self) -> bool:
+        """Whether the message alone does not suffice."""
+        return bool(self.frames or self.code or self.id.partition("/")[0] in PROGRAMS)
+
     def found_in(self, line: str, frames: tuple[str, ...] = ()) -> dict[str, str] | None:
         """What the line says, if this trouble shows in it."""
-        if not self.placed(line, frames) or self.of_another(frames):
+        if self.restricted and not (self.placed(line, frames) and not self.of_another(frames)):
             return None
         for pattern in self.patterns:
             if match := pattern.search(line):

@@ -365,7 +365,7 @@ def test_a_hostile_text_costs_no_more_than_its_share():
 
 def test_a_failure_after_a_long_log_is_still_found():
     failures = Failures()
-    failures._spent = 60_000_000
+    failures._spent = 90_000_000
     assert failures.see(Line(1, "the value is not available: some text without an error", True)) is None
     event = failures.see(Line(2, "ValueError: LoRA rank 64 is greater than max_lora_rank 16.", True))
     assert event.data["trouble"] == "vllm/lora-rank"
