@@ -60,7 +60,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="attack a reward function in a process of its own, instead of checking CONFIG; may be repeated",
     )
     parser.add_argument(
-        "--data", type=Path, metavar="FILE", help="with --rewards: questions with answers, as JSON lines"
+        "--data",
+        type=Path,
+        metavar="FILE",
+        help="the data set (JSON lines, JSON, CSV, Parquet): which prompts and answers are above the caps; with"
+        " --rewards the questions and answers to attack with",
+    )
+    parser.add_argument(
+        "--tokenizer",
+        type=Path,
+        metavar="PATH",
+        help="with --data: a model's folder or tokenizer.json, to count tokens",
     )
     parser.add_argument("--only", metavar="RULE", help="with --fix: apply only the fixes of this rule")
     parser.add_argument(
@@ -77,8 +87,8 @@ def run(args: argparse.Namespace) -> int:
         from stabilizer.commands import reward_check
 
         return reward_check.run(args.rewards, args.data, as_json=args.json, fail_on=args.fail_on)
-    if args.data:
-        raise ConfigError("--data: is read only with --rewards FILE.py:FUNCTION")
+    if args.tokenizer and not args.data:
+        raise ConfigError("--tokenizer: counts the tokens of a data set; give it with --data FILE")
     if args.config is None:
         raise ConfigError("no configuration given: stabilizer preflight CONFIG, or --rewards FILE.py:FUNCTION")
     options = Options(
@@ -89,6 +99,8 @@ def run(args: argparse.Namespace) -> int:
         model_size=args.model_size,
         prompts=args.prompts,
         overrides=tuple(args.set),
+        data=args.data,
+        tokenizer=args.tokenizer,
     )
     _check_only(args)
     result = preflight(args.config, options)

@@ -12,6 +12,7 @@ from typing import Any
 from stabilizer.configs import excerpts, reading
 from stabilizer.configs.config import ConfigError, Parsed, Setting, parse_version, scalar
 from stabilizer.core.records import SEVERITIES
+from stabilizer.preflight import lengths
 from stabilizer.preflight.rules import RULES
 from stabilizer.preflight.rules.base import Finding
 from stabilizer.trainers import configs
@@ -34,6 +35,9 @@ class Options:
     overrides: tuple[str, ...] = ()
     alone: bool = False
     """Read no file that the configuration names: the text came from somebody else."""
+    data: Path | None = None
+    tokenizer: Path | None = None
+    """The data set, and the tokenizer that counts its tokens."""
     told: str = ""
     """The text around the settings, which may tell versions."""
 
@@ -57,8 +61,8 @@ def preflight(path: Path, options: Options | None = None) -> Preflight:
     """Read a configuration and ask every rule. ConfigError when it can't be read or is for no known trainer."""
     options = options or Options()
     if path.suffix.lower() in excerpts.TEXTS and (found := in_text(path, reading.text_of(path), options)):
-        return judge(found)
-    return judge(configured(reading.read(path), options))
+        return judge(found, options)
+    return judge(configured(reading.read(path), options), options)
 
 
 def in_text(path: Path, text: str, options: Options) -> Config | None:
@@ -126,10 +130,12 @@ def _version(
     return configs.version_of(trainer, settings)
 
 
-def judge(config: Config) -> Preflight:
-    """All findings of all rules, worst first."""
+def judge(config: Config, options: Options | None = None) -> Preflight:
+    """All findings of all rules, and of the data set that the options name, worst first."""
     view = View(config)
     found = [finding for rule in RULES for finding in rule.check(view)]
+    if options and options.data:
+        found += lengths.check(view, options.data, options.tokenizer)
     if config.guessed:  # another program's defaults are not known
         found = [finding for finding in found if finding.key in config.settings]
     order = {rule.ID: place for place, rule in enumerate(RULES)}
