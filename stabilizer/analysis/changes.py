@@ -42,6 +42,11 @@ LEFT_OUT = (
     "policy/entropy_coef",
 )  # fmt: skip
 """Clocks, settings and schedules: they change on purpose."""
+COUNTS = {
+    "epoch", "step", "global_step", "iteration", "iterations", "episode", "episodes", "samples", "num_tokens",
+    "n_updates", "total_timesteps", "time_elapsed", "num_input_tokens_seen",
+}  # fmt: skip
+"""Last parts of names under which trainers count; a count always rises."""
 UNCHANGED = 3.0
 """Standard errors within which the reward is said to be unchanged between two given steps."""
 REWARD = "reward/mean"
@@ -91,9 +96,14 @@ class Change(NamedTuple):
 
 def changes(view: RunView, most: int = SHOWN) -> list[Change]:
     """The largest changes of the run, the largest first."""
-    found = [change for name in view.names() if not name.startswith(LEFT_OUT) and (change := largest(view, name))]
+    names = [name for name in view.names() if not name.startswith(LEFT_OUT) and _last(name) not in COUNTS]
+    found = [change for name in names if (change := largest(view, name))]
     ranked = sorted(found, key=lambda change: (change.metric != REWARD, -change.size))
     return [change._replace(words=_sentence(view, change)) for change in _different(ranked)][:most]
+
+
+def _last(name: str) -> str:
+    return name.rpartition("/")[2].lower()
 
 
 def largest(view: RunView, name: str) -> Change | None:

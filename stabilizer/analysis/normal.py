@@ -20,6 +20,9 @@ SMALL = 1e-3
 """Absolute loss that prints as 0 or nearly so."""
 SOME = 0.3
 """Share of groups without a signal from which users ask about it."""
+USUAL_LIMIT = 1.0
+CLIPS_AT_ONE = ("trl", "open-r1", "verl", "easyr1", "ms-swift", "llama-factory", "nemo-rl")
+"""Trainers whose gradients are clipped to a norm of 1 where nothing else is set: their own defaults."""
 SURE = 0.7
 """Mean reward of 0..1 above which groups are mostly right."""
 
@@ -158,12 +161,15 @@ def clip_zero(view: RunView) -> str:
 def norm_above_limit(view: RunView) -> str:
     """The gradient norm exceeds the limit."""
     limit = _set(view, "max_grad_norm", "optim.max_grad_norm", "actor_rollout_ref.actor.grad_clip", "grad_clip")
+    usual = USUAL_LIMIT if view.about("trainer") in CLIPS_AT_ONE else None
     norm = _values(view, "optim/grad_norm")
-    if not limit or len(norm) < 2 or np.mean(norm > limit) < 0.2:
+    bound = limit or usual
+    if not bound or len(norm) < 2 or np.mean(norm > bound) < 0.2:
         return ""
+    which = "" if limit else ", this trainer's default"
     return (
-        f"the gradient norm is above the limit of {limit:g} in {np.mean(norm > limit):.0%} of rows: it is logged before"
-        " clipping, and the update used the clipped gradient"
+        f"the gradient norm is above the limit of {bound:g}{which} in {np.mean(norm > bound):.0%} of rows: it is logged"
+        " before clipping, and the update used the clipped gradient"
     )
 
 

@@ -20,6 +20,10 @@ CUT = 0.25
 """Share of answers cut at the limit from which users ask for it: a quarter of the answers earn nothing."""
 GENERATES = 0.6
 """Share of a step spent on generation from which it decides the pace."""
+WITH_ENGINE = (
+    "verl", "easyr1", "search-r1", "openrlhf", "skyrl", "nemo-rl", "slime", "prime-rl", "areal", "roll"
+)  # fmt: skip
+"""Trainers that always generate with an engine: minutes a step are usual there."""
 SLOW_S = 60.0
 """Seconds a step from which users ask why it is slow."""
 FAR = 0.05
@@ -219,6 +223,8 @@ def step_slow(view: RunView) -> Answer:
     step = _last(view, "time/step_s") or (pace if isinstance(pace, float) else None)
     answers = {"reward/mean", "rollout/length_mean"} & set(view.names())
     if step is None or step < SLOW_S or "time/rollout_s" in view or not answers or _plays(view):
+        return None
+    if view.about("trainer") in WITH_ENGINE:
         return None
     length, most = _last(view, "rollout/length_mean"), _last(view, "rollout/length_max")
     of = f", with answers of {length:,.0f} tokens in the mean" if length else ""

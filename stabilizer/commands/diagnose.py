@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from stabilizer.output.terminal import console, show
 from stabilizer.preflight.check import Preflight
 from stabilizer.preflight.check import as_json as preflight_json
 from stabilizer.runs.loaded import LoadedRun, NoMetrics
+from stabilizer.runs.reader import RunError
 from stabilizer.trainers.reading import load
 
 STDIN = Path("-")
@@ -76,8 +78,18 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _answer(path: Path, args: argparse.Namespace, wanted: dict[str, str]) -> int:
-    analysis = _analysis(path, args, wanted)
-    _show([analysis], args, pasted.settings_in(path) if args.path == [STDIN] else None)
+    settings = pasted.settings_in(path) if args.path == [STDIN] else None
+    if settings and not args.config:
+        with suppress(RunError):  # a log that does not take these settings is read without them
+            return _answer_with(path, args, wanted, settings, pasted.saved(settings, path.parent))
+    return _answer_with(path, args, wanted, settings, args.config)
+
+
+def _answer_with(
+    path: Path, args: argparse.Namespace, wanted: dict[str, str], settings: Preflight | None, config: Path | None
+) -> int:
+    analysis = _analysis(path, args, wanted, config)
+    _show([analysis], args, settings)
     return exit_code(analysis, args.fail_on)
 
 
@@ -87,10 +99,10 @@ def _answer_run(run: LoadedRun, args: argparse.Namespace) -> int:
     return exit_code(analysis, args.fail_on)
 
 
-def _analysis(path: Path, args: argparse.Namespace, wanted: dict[str, str]) -> Analysis:
+def _analysis(path: Path, args: argparse.Namespace, wanted: dict[str, str], config: Path | None = None) -> Analysis:
     with progress(f"reading {path}") as say:
         try:
-            run = load(path, format=args.format, mapping=wanted, config=args.config)
+            run = load(path, format=args.format, mapping=wanted, config=config or args.config)
         except NoMetrics as error:  # training failed before its first metric: that is a result too
             run = error.run
         if path.stem == pasted.NAME and args.path == [STDIN]:

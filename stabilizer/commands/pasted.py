@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import sys
 import tempfile
@@ -12,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from stabilizer.configs.config import Unresolved
 from stabilizer.core.records import SEVERITIES, Event
 from stabilizer.formats.console import lines
 from stabilizer.formats.rows import assemble
@@ -93,6 +95,14 @@ def settings_in(path: Path) -> Preflight | None:
         text = file.read(MOST_SETTINGS).decode("utf-8", "replace")
     config = in_text(path, text, Options(alone=True))
     return _excerpt(judge(config)) if config and not config.guessed else None
+
+
+def saved(settings: Preflight, folder: Path) -> Path:
+    """The settings as a file beside the text, under the trainer's own names."""
+    path = folder / "settings.json"
+    values = {key: setting.value for key, setting in settings.config.settings.items()}
+    path.write_text(json.dumps({key: value for key, value in values.items() if not isinstance(value, Unresolved)}))
+    return path
 
 
 def _unquoted(data: bytes) -> bytes:

@@ -43,7 +43,7 @@ TROUBLES = (
         id="log/ends-first-step",
         shows=tuple(ENDS_WITH + sign for sign in ('0%|          | 0/',)),
         cause='the first step has begun and does not end: the first generation, the first reward, or the first collective',
-        fix='with ZeRO-3 and no engine every token gathers all weights (use vLLM or ds3_gather_for_generation=True); with a vLLM server look into its log for requests; a reward function without time limit; else py-spy dump --pid PID on every rank: the one that stands elsewhere has the cause',
+        fix='with ZeRO-3 and no engine every token gathers all weights (use vLLM or ds3_gather_for_generation=True); with a vLLM server look into its log for requests; a reward function without time limit; with several GPUs the first exchange between them hangs where IOMMU or ACS is on (NCCL_P2P_DISABLE=1 shows it); else py-spy dump --pid PID on every rank: the one that stands elsewhere has the cause',
         source="py-spy and the program's own last line", severity="warn", certainty="possible", kind="infrastructure",
         example=ENDS_WITH.replace("...", "") + '  0%|          | 0/500 [00:00<?, ?it/s]',
     ),

@@ -101,3 +101,16 @@ def test_settings_come_first_where_the_failure_is_unexplained(crash, first, monk
 
 def test_a_log_without_settings_has_no_such_part(monkeypatch, capsys):
     assert "In the settings" not in page(CRASH, monkeypatch, capsys)
+
+
+def test_settings_of_the_same_text_explain_its_rows(monkeypatch, capsys):
+    rows = "".join(
+        f"{{'loss': {0.04 * kl:.5f}, 'grad_norm': 0.4, 'reward': 0.3, 'reward_std': 0.3, 'kl': {kl}, 'epoch': {kl}}}\n"
+        for kl in (0.0, 0.004, 0.012, 0.02)
+    )
+    _, alone = answered(rows, monkeypatch, capsys)
+    text = f"```python\nGRPOConfig(output_dir='x', beta=0.04, max_grad_norm=0.1)\n```\n{rows}"
+    _, beside = answered(text, monkeypatch, capsys)
+    known = {one["id"] for one in beside["normal"]}
+    assert "norm-above-limit" in known - {one["id"] for one in alone["normal"]}
+    assert not any("epoch" in change["metric"] for change in beside["what_changed"])
