@@ -158,7 +158,7 @@ TROUBLES = (
         cause="Ray's workers could not start in time: too many at once for this machine's processors, or an old Ray still runs",
         fix="ray stop --force, start Ray with the CPUs the job really has (--num-cpus; in containers Ray counts the host's), and "
         "clear /tmp/ray",
-        source="ray-project/ray: troubleshooting", certainty="likely", kind="infrastructure",
+        source="Jiayi-Pan/TinyZero#7", certainty="likely", kind="infrastructure",
         example="(raylet) Some workers of the worker process(3141) have not registered within the timeout.",
     ),
     Trouble(

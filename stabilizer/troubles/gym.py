@@ -98,7 +98,7 @@ TROUBLES = (
         shows=("Error: Unexpected observation shape {got:t} for Box environment, please use {want:t} or", "Unexpected "
                "observation shape {got:t} for {kind:w} environment", "Observation spaces do not match",
                "Action spaces do not match"),
-        cause="the model is asked about observations of another shape than it was trained with",
+        cause="the model meets observations or actions of another shape than it was trained with",
         fix="build the environment with the same wrappers in the same order as in training (VecFrameStack, VecTransposeImage, "
         "VecNormalize, flattening), and pass it to load(path, env=env)",
         source="DLR-RM/stable-baselines3: vectorised environments", certainty="certain", kind="config-error",

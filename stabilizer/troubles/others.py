@@ -811,7 +811,7 @@ TROUBLES = (
         cause="the program requires that `{one}` is a multiple of `{other}`, and it is not",
         fix="print both. In these trainers it is a batch (prompts x answers) over GPUs, micro-batch or group size: make the batch a multiple of their product, or the micro-batch "
         "and the number of GPUs divisors of it",
-        source="the program's own check", certainty="likely", kind="config-error",
+        source="OpenRLHF/OpenRLHF#760", certainty="likely", kind="config-error",
         example="    assert len(self) % chunks == 0",
     ),
     Trouble(

@@ -152,7 +152,7 @@ TROUBLES = (
         "firewall is in between",
         fix="give every node the same MASTER_ADDR (an address of rank 0 that all nodes reach, not localhost) and MASTER_PORT, "
         "start rank 0, and set GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME to the interface",
-        source="pytorch/pytorch: torchrun", certainty="likely", kind="infrastructure",
+        source="modelscope/ms-swift#5545", certainty="likely", kind="infrastructure",
         example="torch.distributed.DistNetworkError: The client socket has failed to connect to [node-0]:29500 (errno: 110 - "
         "Connection timed out).",
     ),

@@ -83,7 +83,7 @@ TROUBLES = (
         cause="the data file lacks a column that the reward manager reads (data_source, reward_model with ground_truth)",
         fix="write each row with data_source, prompt, ability, reward_model={{'style': 'rule', 'ground_truth': ...}} and "
         "extra_info, as examples/data_preprocess does",
-        source="verl-project/verl: preparation/prepare_data", certainty="certain", kind="config-error",
+        source="verl-project/verl#758", certainty="certain", kind="config-error",
         example="KeyError: 'reward_model'",
     ),
     Trouble(

@@ -289,7 +289,7 @@ TROUBLES = (
         cause="the installed vLLM does not take {key}: it was removed or added in another release than the trainer was written for",
         fix="install the vLLM that the trainer supports (TRL: pip install 'trl[vllm]'; veRL: its requirements), or upgrade the "
         "trainer; `pip show vllm trl` tells what is there",
-        source="vllm-project/vllm: releases", certainty="certain", kind="config-error",
+        source="huggingface/trl#3304", certainty="certain", kind="config-error",
         example="TypeError: LLM.__init__() got an unexpected keyword argument 'device'",
     ),
     Trouble(
@@ -336,7 +336,7 @@ TROUBLES = (
         fix="lower gpu_memory_utilization (vllm_gpu_memory_utilization 0.3 to 0.5 when trainer and engine share GPUs), offload "
         "parameters and optimizer while generating (fsdp_config.param_offload, optimizer_offload in veRL), smaller micro-batches, or "
         "torch.cuda.empty_cache() before the engine wakes",
-        source="vllm-project/vllm: csrc/cumem_allocator.cpp", certainty="likely", kind="out-of-memory",
+        source="TideDra/lmm-r1#43", certainty="likely", kind="out-of-memory",
         example="CUDA Error: out of memory at /workspace/csrc/cumem_allocator.cpp:62",
     ),
     Trouble(
