@@ -42,6 +42,8 @@ class Meaning(NamedTuple):
     """What to do next."""
     gpu_memory: bool = False
     """Whether a GPU's memory is short, for which each trainer has its own keys."""
+    reported: bool = False
+    """Whether the message reports what happened to a process, whose reason stands elsewhere."""
 
 
 MEANINGS = (
@@ -68,6 +70,7 @@ MEANINGS = (
         " cause. If none failed, one was only slow (a long answer, a slow reward): raise the time limit"
         " (ddp_timeout in transformers, actor_rollout_ref.nccl_timeout in veRL). If it was the network,"
         " NCCL_DEBUG=INFO says which link. Then continue from the newest checkpoint",
+        reported=True,
     ),
     Meaning(
         re.compile(r"SIGSEGV|Segmentation fault"),
@@ -75,6 +78,7 @@ MEANINGS = (
         "a process crashed inside compiled code (segmentation fault)",
         "run once more from the newest checkpoint with PYTHONFAULTHANDLER=1, which prints where it was; twice in"
         " the same place points to a version of CUDA, torch or vLLM that does not fit the driver",
+        reported=True,
     ),
     Meaning(
         KINDS["worker-death"],
@@ -83,6 +87,7 @@ MEANINGS = (
         "look at why on its machine: `dmesg -T | grep -i kill` (out of memory), the scheduler's record"
         " (preempted, time limit), the worker's own log (Ray: /tmp/ray/session_latest/logs). Then continue from the"
         " newest checkpoint",
+        reported=True,
     ),
     Meaning(
         re.compile(r"No space left on device|disk full|Disk quota exceeded"),

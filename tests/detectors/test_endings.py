@@ -81,7 +81,7 @@ def ended(tmp_path: Path, text: str):
         (rows(1, 60) + by_ray(KILLED), "undetermined", 61, "dmesg"),
         (rows(1, 60) + "OSError: [Errno 28] No space left on device\n", "linux/disk-full", 61, "keep fewer"),
         (rows(1, 60) + "slurmstepd: error: Detected 1 oom-kill event(s) in StepId\n", "linux/oom-kill", 61, "memory"),
-        (rows(1, 60) + "!!!!!!! Segmentation fault encountered !!!!!!!\n", "infrastructure", 61, "PYTHONFAULTHANDLER"),
+        (rows(1, 60) + "!!!!!!! Segmentation fault encountered !!!!!!!\n", "undetermined", 61, "PYTHONFAULTHANDLER"),
         (rows(1, 60) + "Traceback (most recent call last):\n  x\nKeyError: 'colour'\n", "program-error", 63, "fix"),
     ],
 )  # fmt: skip
@@ -211,3 +211,19 @@ def test_a_message_without_numbers_names_the_keys(message, words):
 def test_the_page_of_a_failing_detector_is_there_too(capsys):
     assert main(["detectors", "explain", "system/detector-error"]) == 0
     assert "Training is not affected" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("message", "named"),
+    [
+        ("number of blocks must be >= 1", False),
+        ("generation_batch_size (12) must be divisible by num_generations (8)", True),
+    ],
+)
+def test_a_check_of_some_program_is_no_certain_fault_of_the_configuration(tmp_path, message, named):
+    finding = ended(
+        tmp_path,
+        rows(1, 9) + f'Traceback (most recent call last):\n  File "/x/a.py", line 3, in f\nValueError: {message}\n',
+    )
+    assert finding.id == "system/config-error" and (finding.causes[0].id != "undetermined") is named
+    assert ("rejected its configuration" in finding.summary) is named

@@ -9,6 +9,7 @@ from stabilizer.detectors.base import Detector
 from stabilizer.detectors.evidence.ending import ending, trouble_of
 from stabilizer.runs.history import RunView
 from stabilizer.trainers.refused import accepted
+from stabilizer.troubles.trouble import CERTAINTY
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,11 +61,15 @@ class ConfigError(Detector):
             found = None
         if found:
             what, how = found.trouble.explained(found.values)
+        known = "certain" if instead != accepted("") else "possible"
+        sure = CERTAINTY[found.trouble.certainty if found else known]
+        guess = sure <= CERTAINTY["possible"]
+        said = "the program stopped at a check" if guess else "the trainer rejected its configuration"
         where = f" ({end.where})" if end.where else ""
         return self.finding(
             view, "info" if end.harmless else "critical", view.step,
-            f"the trainer rejected its configuration: {end.message}{where}",
-            cause="config-error", what=what, next=how, valid=instead.settings, message=end.message,
+            f"{said}: {end.message}{where}",
+            confidence=sure, cause="config-error", what=what, next=how, valid=instead.settings, message=end.message,
             **({"trouble": found.trouble.id, "source": found.trouble.source} if found else {}),
             **{key: end.event.data[key] for key in ("file", "line") if key in end.event.data},
         )  # fmt: skip

@@ -66,7 +66,7 @@ class Crashed(Detector):
             view, "info" if end.harmless else "critical", view.step,
             f"{ended}: {known.what}{but}. From the log: {end.message}{where}",
             cause=known.cause, what=known.what, next=_next(view, end, known, found),
-            message=end.message, **_source(found),
+            message=end.message, **_source(found, known),
             **{key: end.event.data[key] for key in ("file", "line", "user_frame") if key in end.event.data},
         )  # fmt: skip
 
@@ -79,8 +79,8 @@ def _next(view: RunView, end: Ending, known: Meaning, found: Found | None) -> st
     return f"no entry among {len(by_id())} known troubles fits this message. {place}"
 
 
-def _source(found: Found | None) -> dict[str, object]:
+def _source(found: Found | None, known: Meaning) -> dict[str, object]:
     if found is None:
-        return {"searched": len(by_id())}
+        return {"searched": len(by_id())} | ({"confidence": CERTAINTY["possible"]} if known.reported else {})
     one = found.trouble
     return {"trouble": one.id, "confidence": CERTAINTY[one.certainty], "source": one.source}
