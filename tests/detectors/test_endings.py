@@ -227,3 +227,19 @@ def test_a_check_of_some_program_is_no_certain_fault_of_the_configuration(tmp_pa
     )
     assert finding.id == "system/config-error" and (finding.causes[0].id != "undetermined") is named
     assert ("rejected its configuration" in finding.summary) is named
+
+
+WARNED = "2025-11-02 10:00:01 WARNING utils.py:31] No module named 'apex', using torch layers\n"
+UNKNOWN = "Traceback (most recent call last):\n  File \"/me/a.py\", line 3, in f\n    b = c[name]\nKeyError: 'blue'\n"
+
+
+@pytest.mark.parametrize("text", [WARNED + UNKNOWN, WARNED + "ok\n" + UNKNOWN])
+def test_a_warning_before_an_unknown_exception_is_only_a_possibility(tmp_path, text):
+    finding = ended(tmp_path, rows(1, 9) + text)
+    assert "KeyError: 'blue'" in finding.summary and finding.causes[0].id == "undetermined"
+    assert "a warning before it" in finding.summary and "Docker" in finding.remedies[0].how
+
+
+def test_a_warning_explains_no_exception_that_is_known(tmp_path):
+    finding = ended(tmp_path, rows(1, 9) + WARNED + "torch.OutOfMemoryError: CUDA out of memory.\n")
+    assert finding.causes[0].id == "out-of-memory" and "warning before" not in finding.summary

@@ -6,6 +6,7 @@ restarted the job, is followed by rows. A failure at the last row of the newest 
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 from stabilizer.core.failures import kind_of
@@ -15,6 +16,10 @@ from stabilizer.troubles.search import Found, by_id
 
 CONSEQUENCES = ("ChildFailedError", "RayTaskError", "SIGTERM", "collective operation timeout", "ActorDied")
 """What other processes print about a failure elsewhere."""
+
+
+_MILD = re.compile(r".{0,60}?\b(?:INFO|WARNING|WARN|DEBUG)\b|.{0,200}?Warning: |.{0,200}?\b[Rr]etry")
+"""A line that its writer calls no error: an exception after it explains the end better."""
 
 
 class Ending(NamedTuple):
@@ -34,6 +39,12 @@ def ending(view: RunView) -> Ending | None:
     return view.once(_ending)
 
 
+def warned(view: RunView) -> Found | None:
+    """A known trouble that a warning names before an end which nothing explains."""
+    mild = [event for event in view.events(("note",)) if event.step == view.step and _MILD.match(_message(event))]
+    return next((found for event in reversed(mild) if (found := trouble_of(event))), None)
+
+
 def _ending(view: RunView) -> Ending | None:
     last = [
         event
@@ -43,7 +54,7 @@ def _ending(view: RunView) -> Ending | None:
     if not last:
         return None
     event = min(last, key=_rank)
-    message = str(event.data.get("message") or event.text)
+    message = _message(event)
     return Ending(_kind(event), message, _where(event), event, _harmless(view, message))
 
 
@@ -51,12 +62,17 @@ def _kind(event: Event) -> str:
     return str(event.data.get("failure", ""))
 
 
-def _rank(event: Event) -> tuple[bool, bool, int]:
-    """Causes before consequences, named kinds before plain exceptions, then the first: the others followed from it."""
-    message = str(event.data.get("message") or event.text)
+def _rank(event: Event) -> tuple[bool, bool, bool, int]:
+    """Causes before consequences, errors before warnings, named kinds before plain exceptions, then the first."""
+    message = _message(event)
     trouble = trouble_of(event)
     follows = trouble.trouble.consequence if trouble else any(word in message for word in CONSEQUENCES)
-    return follows, trouble is None and kind_of(message) == "traceback", event.data.get("line", 0)
+    plain = trouble is None and kind_of(message) == "traceback"
+    return follows, bool(_MILD.match(message)), plain, event.data.get("line", 0)
+
+
+def _message(event: Event) -> str:
+    return str(event.data.get("message") or event.text)
 
 
 def trouble_of(event: Event) -> Found | None:

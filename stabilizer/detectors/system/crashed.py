@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from stabilizer.core.failures import Meaning, meaning
 from stabilizer.core.records import Finding
 from stabilizer.detectors.base import Detector
-from stabilizer.detectors.evidence.ending import Ending, ending, trouble_of
+from stabilizer.detectors.evidence.ending import Ending, ending, trouble_of, warned
 from stabilizer.runs.history import RunView
 from stabilizer.trainers.settings import todo
 from stabilizer.troubles.search import Found, by_id
 from stabilizer.troubles.trouble import CERTAINTY
+
+UNKNOWN = "no known trouble has this message"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +61,11 @@ class Crashed(Detector):
             return None
         found = trouble_of(end.event)
         known = found.trouble.meaning(found.values) if found else meaning(end.message)
+        if found is None and known.cause == "program-error" and (before := warned(view)):
+            cause, fix = before.trouble.explained(before.values)
+            known = known._replace(
+                what=f"{UNKNOWN}; a warning before it names a trouble: {cause}", todo=fix, reported=True
+            )
         ended = f"training ended after step {view.step:,}" if len(view.names()) else "the program stopped"
         where = f" ({end.where})" if end.where else ""
         but = f"; {end.harmless}" if end.harmless else ""
@@ -72,7 +79,7 @@ class Crashed(Detector):
 
 
 def _next(view: RunView, end: Ending, known: Meaning, found: Found | None) -> str:
-    if found is not None or known.cause != "program-error":
+    if found is not None or known.reported or known.cause != "program-error":
         return todo(known, str(view.about("trainer", "")))
     own = end.event.data.get("user_frame")
     place = f"The innermost frame of code that is not installed: {own}" if own else known.todo
