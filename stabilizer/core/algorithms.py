@@ -59,6 +59,17 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
         "policy.epsilon_high": 4e-4,
         "critic.kind": "none",
     },
+    # Zhao et al. 2025, arXiv:2507.20673: a geometric mean of the ratios instead of the arithmetic one of PPO,
+    # which a single extreme ratio can move. The range is of the logarithm of a ratio.
+    "gmpo": {
+        "policy.advantage": "group_std",
+        "policy.surrogate": "geometric",
+        "policy.ratio": "token",
+        "policy.average": "sequence",
+        "policy.epsilon_low": 0.4,
+        "policy.epsilon_high": 0.4,
+        "critic.kind": "none",
+    },
     # MiniMax-M1, 2025, arXiv:2506.13585: no lower bound on the weight, no KL. The upper bound isn't given there; a
     # weight of at most 5 is within the range that ScaleRL (arXiv:2510.13786) found to make no difference.
     "cispo": {
@@ -80,10 +91,56 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
         "policy.gate": (1.0, 1.05),
         "critic.kind": "none",
     },
+    # Liu et al. 2026, arXiv:2601.05242: every reward is standardised in its group before they are added.
+    "gdpo": {
+        "policy.advantage": "per_reward",
+        "policy.surrogate": "clip",
+        "policy.ratio": "token",
+        "policy.average": "token",
+        "policy.kl_in": "loss",
+        "policy.kl_kind": "k3_is",
+        "critic.kind": "none",
+    },
+    # Cui et al. 2025, arXiv:2505.22617: both slow the fall of entropy at the few tokens that cause it. Shares of tokens
+    # are those of the paper for 7B models; KL-Cov replaces the clipping, hence the widest range.
+    "clip_cov": {
+        "policy.advantage": "group_std",
+        "policy.surrogate": "clip",
+        "policy.ratio": "token",
+        "policy.average": "token",
+        "policy.beta": 0.0,
+        "policy.clip_cov": 2e-4,
+        "policy.minibatches": 4,
+        "critic.kind": "none",
+    },
+    "kl_cov": {
+        "policy.advantage": "group_std",
+        "policy.surrogate": "clip",
+        "policy.ratio": "token",
+        "policy.average": "token",
+        "policy.epsilon_low": 1.0,
+        "policy.epsilon_high": 10.0,
+        "policy.beta": 0.0,
+        "policy.kl_cov": 2e-3,
+        "policy.minibatches": 4,
+        "critic.kind": "none",
+    },
     # Ahmadian et al. 2024, arXiv:2402.14740. A completion is one action: its tokens' log-probabilities are summed,
     # which dividing by a constant keeps. Without a ratio only the first update of a batch is right, so there is one.
     "rloo": {
         "policy.advantage": "leave_one_out",
+        "policy.surrogate": "reinforce",
+        "policy.ratio": "token",
+        "policy.average": "constant",
+        "policy.kl_in": "reward",
+        "policy.kl_kind": "k1",
+        "policy.inner_epochs": 1,
+        "policy.minibatches": 1,
+        "critic.kind": "none",
+    },
+    # Li et al. 2023, arXiv:2310.10505: REINFORCE whose baseline is the reward of the greedy completion of the prompt.
+    "remax": {
+        "policy.advantage": "greedy",
         "policy.surrogate": "reinforce",
         "policy.ratio": "token",
         "policy.average": "constant",

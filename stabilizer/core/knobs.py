@@ -60,7 +60,9 @@ KNOBS: dict[str, Knob] = {
         _switch("control/advantage", *GROUPED),
         _switch("control/filter_groups", "off", "drop", "resample"),
         _switch("control/mask_truncated", "off", "on"),
-        _switch("control/mismatch", "none", "tis_token", "tis_sequence", "mask_token", "mask_sequence"),
+        _switch(
+            "control/mismatch", "none", "tis_token", "tis_sequence", "mask_token", "mask_sequence", "mask_geometric"
+        ),
         _switch("control/head_float32", "off", "on"),
         _switch("control/actor_frozen", "off", "on"),
     )

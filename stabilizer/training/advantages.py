@@ -5,6 +5,7 @@ Shape letters: G groups (prompts), N completions per group, B = G x N rows.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, get_args
 
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor
 
 Kind = Literal["group_std", "group_mean", "batch_std", "leave_one_out", "batch_whiten", "none"]
 
-CENTRED_PER_GROUP: tuple[Kind, ...] = ("group_std", "group_mean", "batch_std", "leave_one_out")
+CENTRED_PER_GROUP = ("group_std", "group_mean", "batch_std", "leave_one_out", "per_reward")
 """Kinds whose advantages have mean 0 in every group; `center_error` checks that."""
 
 STD_FLOOR = 1e-4
@@ -43,20 +44,41 @@ def sequence_advantages(kind: Kind, reward_GN: Tensor, valid_GN: Tensor | None =
     if kind == "none":
         return reward_GN
     if kind == "batch_whiten":
-        mean, std, _ = _moments(reward_GN.reshape(1, -1), valid_GN.reshape(1, -1))
-        return ((reward_GN - mean) / (std + STD_FLOOR)).masked_fill(~valid_GN, 0.0)
+        return _standardised(reward_GN.reshape(1, -1), valid_GN.reshape(1, -1)).view_as(reward_GN)
 
-    mean_G1, std_G1, count_G1 = _moments(reward_GN, valid_GN)
+    mean_G1, _, count_G1 = _moments(reward_GN, valid_GN)
     advantage_GN = (reward_GN - mean_G1).masked_fill(~valid_GN, 0.0)
     if kind == "group_mean":
         return advantage_GN
     if kind == "group_std":
-        return advantage_GN / (std_G1 + STD_FLOOR)
+        return _standardised(reward_GN, valid_GN)
     if kind == "batch_std":
         return advantage_GN / (_moments(reward_GN.reshape(1, -1), valid_GN.reshape(1, -1))[1] + STD_FLOOR)
     if kind == "leave_one_out":  # r - (sum - r) / (n - 1) = (r - mean) * n / (n - 1)
         return advantage_GN * count_G1 / (count_G1 - 1).clamp_min(1)
     raise ValueError(f"advantage {kind!r}: must be one of {', '.join(get_args(Kind))}")
+
+
+def per_reward_advantages(terms: Sequence[tuple[Tensor, float, Tensor]], valid_GN: Tensor) -> Tensor:
+    """Advantages from several rewards, each standardised in its group before they are added, in float64.
+
+        sum over rewards of weight * (r - mean_group) / (std_group + 1e-4), then
+        (sum - mean_batch) / (std_batch + 1e-4)                    GDPO, Liu et al. 2026, arXiv:2601.05242
+
+    Standardising the sum instead lets the reward with the largest deviation decide. Each term is (values, weight, where
+    the reward applies); elsewhere it adds 0.
+    """
+    total_GN = torch.zeros_like(valid_GN, dtype=torch.float64)
+    for value_GN, weight, applies_GN in terms:
+        known_GN = applies_GN & valid_GN
+        total_GN += weight * _standardised(value_GN.double().masked_fill(~known_GN, 0.0), known_GN)
+    return _standardised(total_GN.view(1, -1), valid_GN.reshape(1, -1)).view_as(total_GN)
+
+
+def _standardised(reward_GN: Tensor, valid_GN: Tensor) -> Tensor:
+    """(reward - mean) / (deviation + 1e-4) of the valid rewards of each row, 0 for the others, which must be 0."""
+    mean_G1, std_G1, _ = _moments(reward_GN, valid_GN)
+    return ((reward_GN - mean_G1) / (std_G1 + STD_FLOOR)).masked_fill(~valid_GN, 0.0)
 
 
 def _moments(reward_GN: Tensor, valid_GN: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -7,6 +7,7 @@ positions have no effect.
 
 from __future__ import annotations
 
+import math
 from typing import Literal, get_args
 
 import torch
@@ -15,7 +16,7 @@ from torch import Tensor
 from stabilizer.training.kl import k3
 from stabilizer.training.losses import masked_mean
 
-Kind = Literal["none", "tis_token", "tis_sequence", "mask_token", "mask_sequence"]
+Kind = Literal["none", "tis_token", "tis_sequence", "mask_token", "mask_sequence", "mask_geometric"]
 
 
 @torch.no_grad()
@@ -31,8 +32,10 @@ def mismatch_weights(
         tis_sequence    min(R, cap)                      the same for completions: no bias but of the cap, more variance
         mask_token      r within [1/cap, cap], else 0    IcePop, Ling Team 2025, arXiv:2510.18855
         mask_sequence   R up to cap, else 0              Liu et al. 2025, "When Speed Kills Stability"
+        mask_geometric  1 where the geometric mean of r is within [1/cap, cap], else 0      the same
 
     R is a product: with 100 tokens, each 1 % too likely, it is 2.7, so the effect of a cap depends on the length. A
+    geometric mean does not depend on it: its cap is close to 1, such as 1.01. A
     completion with a small R already weighs little, so `mask_sequence` has no lower limit. Both log-probabilities must
     be of the sampled distribution (temperature and truncation included), or the correction itself is wrong. A NaN
     remains visible. Metrics, over tokens, for every kind:
@@ -58,6 +61,10 @@ def mismatch_weights(
     elif kind == "mask_sequence":
         dropped_BT = sequence_BT > cap
         weight_BT = sequence_BT.masked_fill(dropped_BT, 0.0)
+    elif kind == "mask_geometric":
+        mean_B1 = log_ratio_BT.sum(1, keepdim=True) / mask_BT.sum(1, keepdim=True).clamp_min(1)
+        dropped_BT = (mean_B1.abs() > math.log(cap)).expand_as(mask_BT)
+        weight_BT = (0.0 * mean_B1 + 1).expand_as(ratio_BT).masked_fill(dropped_BT, 0.0)  # NaN remains NaN
     else:
         raise ValueError(f"mismatch correction {kind!r}: must be one of {', '.join(get_args(Kind))}")
     return weight_BT, {

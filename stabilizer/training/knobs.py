@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from stabilizer.core.knobs import GROUPED, KNOBS, Controls
 from stabilizer.training import kl
-from stabilizer.training.settings import Advantage, Mismatch, PolicyConfig, TrainConfig, knob_values
+from stabilizer.training.settings import COMPARED, Advantage, Mismatch, PolicyConfig, TrainConfig, knob_values
 
 
 class Knobs(NamedTuple):
@@ -73,7 +73,9 @@ def starting_knobs(config: TrainConfig) -> dict[str, float]:
 
 
 def _idle_knobs(policy: PolicyConfig) -> set[str]:
-    idle = set() if policy.advantage in GROUPED else {"control/advantage", "control/filter_groups"}
+    idle = set() if policy.advantage in GROUPED else {"control/advantage"}
+    if policy.advantage not in COMPARED:
+        idle.add("control/filter_groups")
     if policy.kl_in == "reward":
         idle.add("control/kl_kind")  # kinds differ in their gradients, and a reward has none
     if policy.surrogate in ("sapo", "reinforce"):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -28,7 +28,8 @@ from stabilizer.training.optimizer import build_optimizer
 from stabilizer.training.ranks import ALONE, Ranks
 from stabilizer.training.rollout.logprobs import Scorer, TokenStats
 from stabilizer.training.rollout.rollouts import Rollouts
-from stabilizer.training.settings import TrainConfig
+from stabilizer.training.selection import clip_cov, covariance, kl_cov, top_entropy
+from stabilizer.training.settings import PolicyConfig, TrainConfig
 from stabilizer.training.sharding import is_sharded, whole
 from stabilizer.training.state import Progress
 from stabilizer.training.values import value_loss
@@ -56,6 +57,8 @@ class Batch:
     """Correction for an engine that disagrees with the learner."""
     value_BT: Tensor | None = None
     return_BT: Tensor | None = None
+    held_BT: Tensor | None = None
+    """Tokens that are penalised for moving away from the sampling policy."""
 
     def __len__(self) -> int:
         return len(self.mask_BT)
@@ -65,6 +68,31 @@ class Batch:
         parts: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "rollouts"}
         chosen: dict[str, Any] = {name: part if part is None else part[row_R] for name, part in parts.items()}
         return Batch(self.rollouts.rows(row_R), **chosen)
+
+
+def selected(policy: PolicyConfig, batch: Batch, seed: int) -> tuple[Batch, dict[str, Tensor]]:
+    """The batch with the tokens that the policy treats differently from the others, and how many it leaves out.
+
+    Tokens left out have weight 0: they still count in the average, so the others don't grow.
+    """
+    mask_BT = batch.mask_BT
+    if not mask_BT.any():
+        return batch, {}
+    out_BT = torch.zeros_like(mask_BT)
+    if policy.top_entropy < 1:
+        assert batch.entropy_BT is not None, "a selection by entropy needs a pass that computes it"
+        out_BT = mask_BT & ~top_entropy(batch.entropy_BT, mask_BT, policy.top_entropy)
+    if policy.clip_cov or policy.kl_cov:
+        covariance_BT = covariance(batch.old_logp_BT, batch.advantage_BT, mask_BT)
+        if policy.kl_cov:
+            batch = replace(batch, held_BT=kl_cov(covariance_BT, mask_BT, policy.kl_cov))
+        if policy.clip_cov:
+            out_BT = out_BT | clip_cov(covariance_BT, mask_BT, policy.clip_cov, policy.clip_cov_range, seed)
+    if policy.top_entropy == 1 and not policy.clip_cov:
+        return batch, {}
+    weight_BT = torch.ones_like(batch.old_logp_BT) if batch.weight_BT is None else batch.weight_BT
+    metrics = {"policy/unselected_frac": masked_mean(out_BT.float(), mask_BT)}
+    return replace(batch, weight_BT=weight_BT.masked_fill(out_BT, 0.0)), metrics
 
 
 class Outputs(NamedTuple):
@@ -143,6 +171,9 @@ class Learner:
                 sizes = (row.pop("total"), row["optim/grad_norm"], row.get("value/grad_norm", 0.0))
                 if not all(math.isfinite(size) for size in sizes):
                     not_finite += 1
+                elif made and self._too_far(row):
+                    rows.append(row)
+                    break
                 elif not skip:
                     self.optimizer.step()
                     made += 1
@@ -157,6 +188,11 @@ class Learner:
         if len(halves) == 2:
             metrics["optim/grad_cosine"] = torch.nn.functional.cosine_similarity(halves[0], halves[1], dim=0).item()
         return metrics | {"time/metrics_s": perf_counter() - began}
+
+    def _too_far(self, row: Mapping[str, float]) -> bool:
+        """Whether the weights have moved so far in this step that the rest of its updates is not made."""
+        limit = self._config.policy.kl_stop
+        return limit > 0 and row["policy/kl_old"] > limit
 
     # --- one update -------------------------------------------------------------------------------------------------
 
@@ -242,7 +278,7 @@ class Learner:
     def _idle(self, batch: Batch, knobs: Knobs) -> Tensor:
         """Rows without any gradient, as in a group with equal rewards: only advantages produce a gradient for a row."""
         in_loss = knobs.beta and self._config.policy.kl_in == "loss" and batch.ref_logp_BT is not None
-        if self._critic or knobs.entropy_coef or in_loss:
+        if self._critic or knobs.entropy_coef or in_loss or batch.held_BT is not None:
             return torch.zeros(len(batch), dtype=torch.bool, device=batch.mask_BT.device)
         return ~((batch.advantage_BT != 0) & batch.mask_BT).any(1)
 
@@ -269,6 +305,9 @@ class Learner:
             ratio_guard=policy.ratio_guard or None, gate=policy.gate,
         )  # fmt: skip
         metrics |= measured
+        if batch.held_BT is not None:  # KL-Cov, arXiv:2505.22617
+            away_BT = (logp_BT - batch.old_logp_BT).abs().masked_fill(~batch.held_BT, 0.0)
+            loss = loss + policy.kl_cov_coef * average_tokens(away_BT, mask_BT, *averaging)
         if batch.ref_logp_BT is not None and knobs.beta and policy.kl_in == "loss":
             kl_BT = kl_penalty(knobs.kl_kind, logp_BT, batch.ref_logp_BT, batch.old_logp_BT, mask_BT)
             loss = loss + knobs.beta * average_tokens(kl_BT, mask_BT, *averaging)

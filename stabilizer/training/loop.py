@@ -35,12 +35,13 @@ from stabilizer.training.critic import Critic
 from stabilizer.training.kl import kl_penalty
 from stabilizer.training.knobs import Knobs, initial_knobs
 from stabilizer.training.knobs import read as read_knobs
-from stabilizer.training.learner import Batch, Learner
+from stabilizer.training.learner import Batch, Learner, selected
 from stabilizer.training.losses import masked_mean
 from stabilizer.training.metrics import episode_metrics, judged, reward_metrics, rollout_metrics
 from stabilizer.training.model import Policy
 from stabilizer.training.ranks import ALONE, Ranks, together
 from stabilizer.training.reference import Reference
+from stabilizer.training.rewards.config import read_specs
 from stabilizer.training.ring import Ring
 from stabilizer.training.rollout.collect import Collector, Episodes, unobserved, with_tokens
 from stabilizer.training.rollout.engine import Sampling
@@ -103,6 +104,7 @@ class Trainer:
         self.collector = Collector(config, self.task, self.policy, self.engine, self._generating, ranks)
         self.on_phase: Callable[[str], object] = unobserved
         self._weights = Weights(self.policy.model, self.critic)
+        self._weights_of_rewards = {spec.name: spec.weight for spec in read_specs(config.reward)}
         self._folder = Path(checkpoints)
         self._ring = Ring(config.checkpoint.ring, config.checkpoint.ring_mb * 1e6)
         own_arithmetic = config.rollout.engine == "builtin" and config.precision == "float32"
@@ -258,7 +260,7 @@ class Trainer:
         rollouts, mask_BT = episodes.rollouts, episodes.rollouts.mask_BT
         old_logp_BT, entropy_BT, value_BT = self._old_logps(rollouts, knobs)
         ref_logp_BT = self._reference_logps(rollouts, knobs)
-        weight_BT, metrics = None, {}
+        weight_BT, metrics = None, dict[str, float]()
         if old_logp_BT is not rollouts.logp_BT:
             weight_BT, measured = mismatch_weights(
                 knobs.mismatch, old_logp_BT, rollouts.logp_BT, mask_BT, self.config.policy.mismatch_cap
@@ -272,12 +274,19 @@ class Trainer:
             metrics["policy/kl_ref"] = masked_mean(away_BT, mask_BT).item()
             if self.config.policy.kl_in == "reward":
                 kl_BT = kl_penalty(knobs.kl_kind, old_logp_BT, ref_logp_BT, old_logp_BT, mask_BT)
-        credit = give_credit(self.config.policy, knobs, rollouts, episodes.scores, kl_BT=kl_BT, value_BT=value_BT)
+        greedy = None if episodes.greedy is None else (episodes.greedy.rollouts, episodes.greedy.scores)
+        credit = give_credit(
+            self.config.policy, knobs, rollouts, episodes.scores,
+            kl_BT=kl_BT, value_BT=value_BT, greedy=greedy, weights=self._weights_of_rewards,
+        )  # fmt: skip
         batch = Batch(
             rollouts, mask_BT, old_logp_BT, credit.advantage_BT, entropy_BT,
             ref_logp_BT, weight_BT, value_BT, credit.return_BT,
         )  # fmt: skip
-        return batch if credit.teaches_B.all() else batch.rows(credit.teaches_B.nonzero()[:, 0]), credit, metrics
+        if not credit.teaches_B.all():
+            batch = batch.rows(credit.teaches_B.nonzero()[:, 0])
+        batch, measured = selected(self.config.policy, batch, self._random_bits(self.step + 1, "clip_cov"))
+        return batch, credit, metrics | {name: value.item() for name, value in measured.items()}
 
     def _old_logps(self, rollouts: Rollouts, knobs: Knobs) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """Log-probabilities, entropies (if known) and values under the weights before any update.
@@ -286,7 +295,8 @@ class Trainer:
         they are equal. After the first mismatch, and with an engine whose arithmetic differs, the pass is computed.
         """
         shared = self.critic is not None and self.critic.shared
-        recomputed = shared or not self._progress.reuse
+        needed = self.config.policy.top_entropy < 1 and rollouts.entropy_BT is None
+        recomputed = shared or needed or not self._progress.reuse
         if not recomputed and self.critic is None:
             return rollouts.logp_BT, rollouts.entropy_BT, None
 
@@ -416,7 +426,7 @@ class Trainer:
             self._begin = begin
 
     def _paid_now(self) -> Paid:
-        knobs = read_knobs(self.controls, self.config.policy)._replace(filter_groups="off")
+        knobs = read_knobs(self.controls, self.config.policy)._replace(filter_groups="off", advantage="none")
         rewards = np.concatenate([self._paid_ahead(knobs, batch) for batch in range(BATCHES)])
         solved = self.validate().get("accuracy/val", math.nan)
         return Paid(rewards, solved, len(self.task.held_out(self.config.validation.problems)))

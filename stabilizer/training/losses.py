@@ -8,14 +8,14 @@ tokens the policy chose, NaN and infinity reach the loss, and the loop then skip
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
 from stabilizer.training.kl import k3
 
-Surrogate = Literal["clip", "cispo", "sapo", "reinforce"]
+Surrogate = Literal["clip", "cispo", "sapo", "geometric", "reinforce"]
 Ratio = Literal["token", "sequence"]
 Average = Literal["token", "sequence", "constant"]
 
@@ -98,6 +98,9 @@ def policy_loss(
         sapo        4/t sigmoid(t (r - 1)) A             Gao et al. 2025, arXiv:2511.20347: the gradient fades with
                                                          the distance from 1 instead of ending; t is the first of
                                                          `gate` where A > 0, else the second
+        geometric   exp(mean over its own tokens of x) A GMPO, Zhao et al. 2025, arXiv:2507.20673: x is log r, held
+                                                         at most epsilon_high where A > 0, at least -epsilon_low
+                                                         where A < 0
         reinforce   A logp                               Williams 1992; no ratio, right only for the first update
 
     `ratio="sequence"`: every token of a completion has the completion's ratio, r = exp(mean over its own tokens of logp
@@ -115,8 +118,8 @@ def policy_loss(
         policy/clip_frac         share of tokens that were clipped, and of those
         policy/clip_frac_low     `clip`: A < 0 and r < 1 - epsilon_low;   `cispo`: r < 1 - epsilon_low
         policy/clip_frac_high    `clip`: A > 0 and r > 1 + epsilon_high;  `cispo`: r > 1 + epsilon_high
-                                 (at ratio="sequence" of the tokens in completions whose ratio is out; not for
-                                 `sapo` and `reinforce`, where nothing is clipped)
+                                 (at ratio="sequence" of the tokens in completions whose ratio is out; as `clip` for
+                                 `geometric`, with log r; not for `sapo` and `reinforce`, where nothing is clipped)
         policy/ratio_max, _min, _p99   of the ratios in use: one per token, or one per completion
         policy/ess               effective sample size of the same ratios as a share, (sum r)^2 / (n sum r^2)
         policy/dual_clip_frac    share of tokens with A < 0 and r > dual_clip
@@ -140,36 +143,59 @@ def policy_loss(
         log_ratio_BT = log_ratio_BT.masked_fill(~kept_BT, 0.0)
 
     kept_advantage_BT = advantage_BT.masked_fill(~kept_BT, 0.0)
+    limits = (-epsilon_low, epsilon_high) if surrogate == "geometric" else _log_range(epsilon_low, epsilon_high)
     low, high = 1 - epsilon_low, 1 + epsilon_high
     if surrogate == "clip":
-        ratio_BT = log_ratio_BT.exp()
-        gain_BT = torch.minimum(ratio_BT * kept_advantage_BT, ratio_BT.clamp(low, high) * kept_advantage_BT)
-        if dual_clip is not None:
-            gain_BT = torch.where(kept_advantage_BT < 0, torch.maximum(gain_BT, dual_clip * kept_advantage_BT), gain_BT)
+        gain_BT = _clipped(log_ratio_BT.exp(), kept_advantage_BT, low, high, dual_clip)
     elif surrogate == "cispo":
         gain_BT = log_ratio_BT.detach().exp().clamp(low, high) * kept_advantage_BT * logp_BT
     elif surrogate == "sapo":
-        better, worse = (log_ratio_BT.new_tensor(steep) for steep in gate)
-        steep_BT = torch.where(kept_advantage_BT > 0, better, worse)
-        gain_BT = 4 / steep_BT * torch.sigmoid(steep_BT * torch.expm1(log_ratio_BT)) * kept_advantage_BT
+        gain_BT = _gated(log_ratio_BT, kept_advantage_BT, gate)
+    elif surrogate == "geometric":
+        gain_BT = _geometric(log_ratio_BT, kept_advantage_BT, mask_BT, limits)
     elif surrogate == "reinforce":
         gain_BT = kept_advantage_BT * logp_BT
     else:
-        raise ValueError(f"surrogate {surrogate!r}: must be one of clip, cispo, sapo, reinforce")
+        raise ValueError(f"surrogate {surrogate!r}: must be one of {', '.join(get_args(Surrogate))}")
     if weight_BT is not None:
         gain_BT = gain_BT * weight_BT.detach().masked_fill(~kept_BT, 0.0)
     loss = -average_tokens(gain_BT, mask_BT, average, max_completion, normalizer)
 
     with torch.no_grad():
         metrics = {"policy/loss": loss.detach()} | _ratio_metrics(token_log_ratio_BT, seen_log_ratio_BT, mask_BT, ratio)
-        if surrogate in ("clip", "cispo"):
-            metrics |= _clip_metrics(seen_log_ratio_BT, advantage_BT, mask_BT, low, high, signed=surrogate == "clip")
+        if surrogate in ("clip", "cispo", "geometric"):
+            metrics |= _clip_metrics(seen_log_ratio_BT, advantage_BT, mask_BT, limits, signed=surrogate != "cispo")
         if dual_clip is not None:
             bounded_BT = (advantage_BT < 0) & (seen_log_ratio_BT > math.log(dual_clip))
             metrics["policy/dual_clip_frac"] = _share(bounded_BT, mask_BT)
         if ratio_guard is not None:
             metrics["policy/guarded_frac"] = _share(~kept_BT, mask_BT)
     return loss, metrics
+
+
+def _log_range(epsilon_low: float, epsilon_high: float) -> tuple[float, float]:
+    """The range of the ratio's logarithm; a lower end of 0 or less is no limit."""
+    return math.log(1 - epsilon_low) if epsilon_low < 1 else -math.inf, math.log1p(epsilon_high)
+
+
+def _clipped(ratio_BT: Tensor, advantage_BT: Tensor, low: float, high: float, dual_clip: float | None) -> Tensor:
+    gain_BT = torch.minimum(ratio_BT * advantage_BT, ratio_BT.clamp(low, high) * advantage_BT)
+    if dual_clip is None:
+        return gain_BT
+    return torch.where(advantage_BT < 0, torch.maximum(gain_BT, dual_clip * advantage_BT), gain_BT)
+
+
+def _gated(log_ratio_BT: Tensor, advantage_BT: Tensor, gate: tuple[float, float]) -> Tensor:
+    better, worse = (log_ratio_BT.new_tensor(steep) for steep in gate)
+    steep_BT = torch.where(advantage_BT > 0, better, worse)
+    return 4 / steep_BT * torch.sigmoid(steep_BT * torch.expm1(log_ratio_BT)) * advantage_BT
+
+
+def _geometric(log_ratio_BT: Tensor, advantage_BT: Tensor, mask_BT: Tensor, limits: tuple[float, float]) -> Tensor:
+    low, high = limits
+    held_BT = torch.where(advantage_BT > 0, log_ratio_BT.clamp_max(high), log_ratio_BT.clamp_min(low))
+    mean_B1 = held_BT.masked_fill(~mask_BT, 0.0).sum(1, keepdim=True) / mask_BT.sum(1, keepdim=True).clamp_min(1)
+    return mean_B1.exp() * advantage_BT
 
 
 def _ratio_metrics(
@@ -193,10 +219,9 @@ def _ratio_metrics(
 
 
 def _clip_metrics(
-    log_ratio_BT: Tensor, advantage_BT: Tensor, mask_BT: Tensor, low: float, high: float, *, signed: bool
+    log_ratio_BT: Tensor, advantage_BT: Tensor, mask_BT: Tensor, limits: tuple[float, float], *, signed: bool
 ) -> dict[str, Tensor]:
-    ratio_BT = log_ratio_BT.exp()
-    low_BT, high_BT = ratio_BT < low, ratio_BT > high
+    low_BT, high_BT = log_ratio_BT < limits[0], log_ratio_BT > limits[1]
     if signed:
         low_BT, high_BT = low_BT & (advantage_BT < 0), high_BT & (advantage_BT > 0)
     low_frac, high_frac = _share(low_BT, mask_BT), _share(high_BT, mask_BT)

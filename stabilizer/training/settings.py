@@ -9,13 +9,19 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from stabilizer.core.algorithms import ALGORITHMS
 from stabilizer.core.knobs import GROUPED, KNOBS
+from stabilizer.training import corrections, losses
 from stabilizer.training.data.config import DataConfig
 from stabilizer.training.environments.search import SearchConfig
 from stabilizer.training.rewards.config import RewardConfig, read_specs
 from stabilizer.training.tasks import DATA, HELD_OUT, TASKS
 
-Advantage = Literal["group_std", "group_mean", "batch_std", "leave_one_out", "batch_whiten", "none", "returns", "gae"]
-Mismatch = Literal["none", "tis_token", "tis_sequence", "mask_token", "mask_sequence"]
+Advantage = Literal[
+    "group_std", "group_mean", "batch_std", "leave_one_out", "per_reward", "batch_whiten", "greedy", "none", "returns",
+    "gae",
+]  # fmt: skip
+Mismatch = corrections.Kind
+COMPARED = (*GROUPED, "per_reward")
+"""Advantages that compare the completions of a group."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,14 +57,15 @@ class PolicyConfig:
     """The objective. `algorithm` sets these keys to a published recipe; each key can then be changed separately."""
 
     advantage: Advantage = "group_std"
-    """Baseline of a completion: its group (scaled or not), the others of its group, the whole batch, or none. Per
-    token: none (returns) or a critic (gae)."""
-    surrogate: Literal["clip", "cispo", "sapo", "reinforce"] = "clip"
-    """How the ratio to the sampling policy is limited: PPO's clipping, a clipped weight (CISPO), a soft gate (SAPO), or
-    no limit."""
-    ratio: Literal["token", "sequence"] = "token"
+    """Baseline of a completion: its group (scaled or not; `per_reward` scales each reward function by itself, GDPO),
+    the others of its group, the whole batch, the greedy completion of its prompt (ReMax), or none. Per token: none
+    (returns) or a critic (gae)."""
+    surrogate: losses.Surrogate = "clip"
+    """How the ratio to the sampling policy is limited: PPO's clipping, a clipped weight (CISPO), a soft gate (SAPO), a
+    geometric mean of clipped ratios (GMPO), or no limit."""
+    ratio: losses.Ratio = "token"
     """One ratio per token, or one per completion, applied to each of its tokens (GSPO)."""
-    average: Literal["token", "sequence", "constant"] = "token"
+    average: losses.Average = "token"
     """Every token has equal weight (DAPO, and GRPO here), every completion has (GRPO's paper), or the sum is divided by
     a fixed length (Dr. GRPO)."""
     epsilon_low: float = 0.2
@@ -108,6 +115,19 @@ class PolicyConfig:
     """Maximum number of prompt batches that `resample` may draw for one step."""
     mask_truncated: bool = False
     """Leave truncated completions (cut by the length limit) out of the loss."""
+    top_entropy: float = 1.0
+    """Share of tokens, those with the highest entropy, that the policy term learns from (0.2 is usual); 1 for all."""
+    clip_cov: float = 0.0
+    """Share of tokens left out because advantage and log-probability covary there (0.0002 is usual); 0 for none."""
+    clip_cov_range: tuple[float, float] = (1.0, 5.0)
+    """Covariances between which those tokens are drawn."""
+    kl_cov: float = 0.0
+    """Share of tokens, those with the largest covariance, held to the sampling policy (0.002 is usual); 0 for none."""
+    kl_cov_coef: float = 1.0
+    """Weight of that penalty, per nat of difference in log-probability."""
+    kl_stop: float = 0.0
+    """KL to the sampling policy, in nats per token, above which the remaining updates of a step are not made; 0 for no
+    limit. It needs more than one update per step."""
     off_policy_mask: float = 0.0
     """Leave a completion with a negative advantage out of the loss once its log-probability has fallen by this many
     nats per token; 0 for no such mask."""
@@ -119,7 +139,8 @@ class PolicyConfig:
     """Correction where the generating engine and the learner disagree: weight (truncated importance sampling) or mask,
     per token or per completion."""
     mismatch_cap: float = 2.0
-    """Largest weight of that correction, or largest ratio that is not masked."""
+    """Largest weight of that correction, or largest ratio that is not masked. `mask_geometric` needs one near 1, such
+    as 1.01."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -261,7 +282,8 @@ class TrainConfig:
     task: str = "addition"
     """Name of a built-in task, or `data`, which `data.path` implies."""
     algorithm: str = "grpo"
-    """A published recipe: grpo, dr_grpo, dapo, gspo, cispo, sapo, rloo, reinforce_pp or ppo."""
+    """A published recipe: grpo, dr_grpo, dapo, gspo, gmpo, cispo, sapo, gdpo, clip_cov, kl_cov, rloo, remax,
+    reinforce_pp or ppo."""
     steps: int = 400
     """Training steps, each with rollouts and all their updates."""
     seed: int = 0
@@ -429,6 +451,8 @@ def _policy_rules(c: TrainConfig) -> Rules:
         ("policy.resample_batches", 1 <= c.policy.resample_batches <= 64, "between 1 and 64"),
         ("policy.lam", 0 <= c.policy.lam <= 1, "between 0 and 1"),
         ("policy.off_policy_mask", c.policy.off_policy_mask >= 0, "0 (off) or more"),
+        ("policy.kl_stop", c.policy.kl_stop >= 0, "0 (off) or more"),
+        *_selection_rules(c.policy),
         ("policy.overlong_factor", c.policy.overlong_factor >= 0, "0 or more"),
         (
             "policy.dual_clip",
@@ -454,6 +478,27 @@ def _policy_rules(c: TrainConfig) -> Rules:
             "policy.minibatches",
             c.policy.minibatches <= c.rollout.prompts * c.rollout.group_size,
             f"at most prompts x group_size = {c.rollout.prompts * c.rollout.group_size}, or a minibatch would be empty",
+        ),
+    )
+
+
+def _selection_rules(policy: PolicyConfig) -> Rules:
+    """Rules for tokens that are treated differently from the others."""
+    return (
+        ("policy.top_entropy", 0 < policy.top_entropy <= 1, "above 0, at most 1 (all tokens)"),
+        ("policy.clip_cov", 0 <= policy.clip_cov < 1, "0 (off) or more, below 1"),
+        ("policy.clip_cov_range", policy.clip_cov_range[0] < policy.clip_cov_range[1], "two numbers, the lower first"),
+        ("policy.kl_cov", 0 <= policy.kl_cov < 1, "0 (off) or more, below 1"),
+        ("policy.kl_cov_coef", policy.kl_cov_coef > 0, "above 0"),
+        (
+            "policy.kl_cov",
+            policy.kl_cov == 0 or policy.minibatches * policy.inner_epochs > 1,
+            "0 with one update per step: the policy is the sampling policy then; raise policy.minibatches",
+        ),
+        (
+            "policy.kl_in",
+            policy.kl_in == "loss" or policy.advantage != "per_reward",
+            "loss with policy.advantage=per_reward, which standardises each reward by itself",
         ),
     )
 
@@ -493,7 +538,7 @@ def _part_rules(c: TrainConfig) -> Rules:
         ("search.timeout_s", c.search.timeout_s > 0, "above 0"),
         (
             "rollout.group_size",
-            c.rollout.group_size >= 2 or c.policy.advantage not in GROUPED,
+            c.rollout.group_size >= 2 or c.policy.advantage not in COMPARED,
             f"at least 2 with policy.advantage={c.policy.advantage}, because an advantage compares the answers of a"
             " group: with one answer it is always 0",
         ),

@@ -8,6 +8,7 @@ from stabilizer.training.advantages import (
     center_error,
     clip_advantages,
     overlong_penalty,
+    per_reward_advantages,
     sequence_advantages,
     silent_groups,
     zero_variance,
@@ -210,3 +211,53 @@ def test_groups_that_differ_by_next_to_nothing_beside_the_others_are_silent():
     assert silent_groups(0.001 * reward_GN[:1]).tolist() == [False], "a small unit is no small difference"
     valid_GN = torch.tensor([[True] * 3, [True] * 3, [False] * 3, [False, True, True]])
     assert silent_groups(reward_GN, valid_GN).tolist() == [False, True, True, False]
+
+
+# --- several rewards --------------------------------------------------------------------------------------------------
+
+
+def slow_per_reward(terms, valid):
+    """The definition, one number at a time."""
+
+    def standardised(pairs):
+        known = [value for value, counts in pairs if counts]
+        mean = sum(known) / max(len(known), 1)
+        deviation = math.sqrt(sum((value - mean) ** 2 for value in known) / max(len(known) - 1, 1))
+        return [(value - mean) / (deviation + 1e-4) if counts else 0.0 for value, counts in pairs]
+
+    sums = [[0.0] * len(row) for row in valid]
+    for values, weight, applies in terms:
+        for g, row in enumerate(values):
+            counts = [a and v for a, v in zip(applies[g], valid[g], strict=True)]
+            for n, part in enumerate(standardised(list(zip(row, counts, strict=True)))):
+                sums[g][n] += weight * part
+    flat = standardised(
+        [(s, v) for row, known in zip(sums, valid, strict=True) for s, v in zip(row, known, strict=True)]
+    )
+    return [flat[g * len(valid[0]) : (g + 1) * len(valid[0])] for g in range(len(valid))]
+
+
+def test_several_rewards_equal_the_slow_version():
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(20):
+        terms = [
+            (torch.randn(3, 4, generator=generator) * scale, weight, torch.rand(3, 4, generator=generator) < 0.8)
+            for scale, weight in ((1, 1.0), (100, 0.5), (0.01, -2.0))
+        ]
+        valid = torch.rand(3, 4, generator=generator) < 0.8
+        fast = per_reward_advantages(terms, valid).tolist()
+        assert fast == approx(
+            slow_per_reward([(v.double().tolist(), w, a.tolist()) for v, w, a in terms], valid.tolist())
+        )
+
+
+def test_a_reward_with_large_numbers_does_not_drown_the_others():
+    # right (1 or 0) and length (hundreds): the sum ranks by length alone, each by itself gives both the same say
+    right, length = torch.tensor([[1.0, 0, 1, 0]]), torch.tensor([[100.0, 300, 200, 400]])
+    everywhere = torch.ones(1, 4, dtype=torch.bool)
+    summed = sequence_advantages("group_std", right + length)[0]
+    assert summed[1] > summed[0], "wrong and long beats right and short"
+    separate = per_reward_advantages([(right, 1.0, everywhere), (length, 1.0, everywhere)], everywhere)[0]
+    assert separate[2] > separate[1]
+    # two groups: standardised in each, then once over the batch, so the deviation is 1 again
+    assert separate.std().item() == pytest.approx(1, abs=1e-3)

@@ -6,12 +6,21 @@ import pytest
 import torch
 
 from stabilizer.core.algorithms import ALGORITHMS
-from stabilizer.training.advantages import sequence_advantages
+from stabilizer.training.advantages import per_reward_advantages, sequence_advantages
 from stabilizer.training.kl import kl_penalty
 from stabilizer.training.losses import policy_loss
 from stabilizer.training.values import discounted_returns, gae, token_rewards, value_loss, whiten
 
 MASK = torch.tensor([[True] * 3, [True, False, False], [True, True, False], [True] * 3])
+
+
+def compared(kind, reward_GN):
+    if kind == "greedy":  # the greedy completions got half of the reward
+        return reward_GN - 0.5
+    if kind == "per_reward":
+        everywhere = torch.ones_like(reward_GN, dtype=torch.bool)
+        return per_reward_advantages([(reward_GN, 1.0, everywhere)], everywhere)
+    return sequence_advantages(kind, reward_GN)
 
 
 def loss_of(preset, logp_BT, old_logp_BT, reward_B):
@@ -31,7 +40,7 @@ def loss_of(preset, logp_BT, old_logp_BT, reward_B):
         advantage_BT = whiten(advantage_BT, MASK) if preset["policy.whiten"] else advantage_BT
     else:
         reward_B = reward_B - in_reward * (kl_BT * MASK).sum(1).detach()
-        advantage_BT = sequence_advantages(preset["policy.advantage"], reward_B.view(2, 2)).view(-1, 1)
+        advantage_BT = compared(preset["policy.advantage"], reward_B.view(2, 2)).view(-1, 1)
     loss, _ = policy_loss(
         logp_BT,
         old_logp_BT,

@@ -5,7 +5,7 @@ import torch
 
 from stabilizer.training.corrections import mismatch_weights, off_policy_mask
 
-KINDS = ("none", "tis_token", "tis_sequence", "mask_token", "mask_sequence")
+KINDS = ("none", "tis_token", "tis_sequence", "mask_token", "mask_sequence", "mask_geometric")
 
 # Ratios trainer / engine. Products: 4 * 0.5 = 2;  1.5 * 0.25 * 1 = 0.375;  2.9 * 2 = 5.8 (the rest is masked).
 RATIOS = [[4.0, 0.5, 7.0], [1.5, 0.25, 1.0], [2.9, 2.0, 9.0]]
@@ -27,6 +27,8 @@ def weights(kind, cap, ratios=RATIOS, mask=MASK):
         ("mask_token", 3.0, [[0, 0.5], [1.5, 0, 1], [2.9, 2]], 2 / 7),
         # 5.8 is over 5; 0.375 is small, and stays
         ("mask_sequence", 5.0, [[2, 2], [0.375] * 3, [0, 0]], 2 / 7),
+        # means sqrt(2) = 1.41;  0.375^(1/3) = 0.72 = 1 / 1.39;  sqrt(5.8) = 2.41; the band is [1/1.4, 1.4]
+        ("mask_geometric", 1.4, [[0, 0], [1, 1, 1], [0, 0]], 4 / 7),
     ],
 )
 def test_each_kind_by_hand(kind, cap, expected, masked):

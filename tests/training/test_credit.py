@@ -1,6 +1,7 @@
 """From scores to advantages per token, by hand. Two groups of two completions, up to three tokens each."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -138,3 +139,35 @@ def test_a_group_that_differs_by_its_length_alone_is_left_out_like_any_that_is_a
     given = credit(1, 1, 1, 0, **knobs)
     assert given.reward_GN.tolist() == [[1, 0.5], [1, -1]], "it is paid all the same"
     assert given.teaches_B.tolist() == [False, False, True, True], "and takes the place of no group that was drawn for"
+
+
+def test_a_greedy_baseline_is_the_reward_of_the_prompts_greedy_completion():
+    def measured(*greedy, **knobs):
+        scores = [Score(r, False, {}, failed="no answer" if math.isnan(r) else "") for r in greedy]
+        return give_credit(
+            PolicyConfig(), KNOBS._replace(advantage="greedy", **knobs), rollouts(),
+            [Score(r, False, {}) for r in (1.0, 0.0, 0.5, 0.25)], kl_BT=None, value_BT=None,
+            greedy=(replace(rollouts(), length_B=torch.tensor([4, 1])), scores),
+        )  # fmt: skip
+
+    given = measured(0.25, 1.0)
+    assert given.advantage_BT[:, 0].tolist() == [0.75, -0.25, -0.5, -0.75]
+    assert given.metrics["reward/greedy/mean"] == 0.625 and given.teaches_B.all()
+    # its length is penalised too: 4 of 4 tokens lose 1, half of the limit is the buffer
+    longer = measured(0.25, 1.0, overlong_buffer=0.5)
+    assert longer.advantage_BT[0, 0] == 1 - (0.25 - 1) and longer.metrics["reward/greedy/mean"] == 0.125
+    # without a baseline a prompt teaches nothing
+    assert measured(math.nan, 1.0).teaches_B.tolist() == [False, False, True, True]
+
+
+def test_rewards_are_standardised_one_by_one_with_the_length_penalty_as_one_of_them():
+    scores = [Score(3.0, True, {"right": 1.0, "style": 10.0}), Score(2.0, False, {"right": 0.0, "style": 20.0})] * 2
+    options = {"kl_BT": None, "value_BT": None, "weights": {"right": 3.0, "style": 0.1}}
+    given = give_credit(PolicyConfig(), KNOBS._replace(advantage="per_reward"), rollouts(), scores, **options)
+    # each pair is +-1/sqrt(2): 3 x right outweighs 0.1 x style, and the batch is scaled to deviation 1: sqrt(3) / 2
+    assert given.advantage_BT[:, 0].tolist() == pytest.approx([0.866, -0.866] * 2, abs=1e-3)
+    assert given.metrics["reward/advantage_center_error"] < 1e-12 and given.reward_GN[0].tolist() == [3, 2]
+    shorter = KNOBS._replace(advantage="per_reward", overlong_buffer=1.0)
+    options["weights"] = {"right": 1e-6, "style": 1e-6}
+    even = give_credit(PolicyConfig(), shorter, rollouts(), scores, **options)
+    assert even.advantage_BT[2, 0] > 0 > even.advantage_BT[3, 0], "the second group: 2 tokens are better than 4"

@@ -75,7 +75,7 @@ def test_an_unknown_average_is_named_with_its_alternatives():
 
 
 @pytest.mark.parametrize("average", ["token", "sequence", "constant"])
-@pytest.mark.parametrize("surrogate", ["clip", "cispo", "sapo", "reinforce"])
+@pytest.mark.parametrize("surrogate", ["clip", "cispo", "sapo", "geometric", "reinforce"])
 def test_microbatches_add_up_to_the_minibatch_however_it_is_cut(surrogate, average):
     logp, old, advantage, mask, _ = draw(3)
     options = PLAIN | {"surrogate": surrogate, "average": average, "max_completion": 9}
@@ -153,7 +153,9 @@ def test_dual_clip_bounds_the_loss_of_bad_tokens_only():
     assert metrics["policy/dual_clip_frac"].item() == pytest.approx(1 / 3)
 
 
-@pytest.mark.parametrize(("surrogate", "bound"), [("cispo", 3.0), ("sapo", 3.0), ("reinforce", 3.0), ("clip", 1.0)])
+@pytest.mark.parametrize(
+    ("surrogate", "bound"), [("cispo", 3.0), ("sapo", 3.0), ("geometric", 3.0), ("reinforce", 3.0), ("clip", 1.0)]
+)
 def test_a_dual_clip_that_could_not_work_is_refused(surrogate, bound):
     with pytest.raises(ValueError, match=f"dual_clip={bound:g} with surrogate='{surrogate}'"):
         loss_of([[1.0]], [1.0], surrogate=surrogate, dual_clip=bound)
@@ -200,6 +202,17 @@ def test_sapo_fades_the_gradient_on_both_sides_and_faster_where_answers_were_wor
     )
 
 
+def test_the_geometric_mean_holds_each_ratio_on_the_side_that_matters():
+    # logs (1, -1) with range 0.4: A > 0: (0.4, -1), mean -0.3;  A < 0: (1, -0.4), mean 0.3
+    rows = [[math.e, 1 / math.e]] * 2
+    options = {"surrogate": "geometric", "average": "sequence", "epsilon_low": 0.4, "epsilon_high": 0.4}
+    loss, metrics = loss_of(rows, [1.0, -1.0], **options)
+    assert loss.item() == approx(-(math.exp(-0.3) - math.exp(0.3)) / 2)
+    assert metrics["policy/clip_frac_high"] == 0.25 and metrics["policy/clip_frac_low"] == 0.25
+    # one token that is e^5 times likelier adds no more than the range, where an arithmetic mean would follow it
+    assert loss_of([[math.exp(5), 1.0]], [1.0], **options)[0].item() == approx(-math.exp(0.2))
+
+
 def test_reinforce_ignores_the_ratio_and_claims_no_clipping():
     # -(2 * -3 + 2 * -1) / 2 = 4
     loss, metrics = loss_of([[1.5, 0.5]], [2.0], logp=[[-3.0, -1.0]], surrogate="reinforce")
@@ -208,7 +221,7 @@ def test_reinforce_ignores_the_ratio_and_claims_no_clipping():
 
 
 def test_an_unknown_surrogate_is_named_with_its_alternatives():
-    with pytest.raises(ValueError, match="'ppo'.*clip, cispo, sapo, reinforce"):
+    with pytest.raises(ValueError, match="'ppo'.*clip, cispo, sapo, geometric, reinforce"):
         loss_of([[1.0]], [1.0], surrogate="ppo")
 
 
@@ -244,7 +257,7 @@ def test_the_guard_leaves_out_completions_when_they_share_a_ratio():
     assert metrics["policy/guarded_frac"] == 0.5
 
 
-@pytest.mark.parametrize("surrogate", ["clip", "cispo", "sapo", "reinforce"])
+@pytest.mark.parametrize("surrogate", ["clip", "cispo", "sapo", "geometric", "reinforce"])
 def test_the_guard_stops_an_infinite_ratio_and_its_gradient(surrogate):
     logp = torch.tensor([[-1.0, -1.0]], requires_grad=True)
     old = torch.tensor([[-math.inf, -1.0]])
@@ -296,7 +309,9 @@ def test_a_batch_without_tokens_costs_nothing_and_moves_nothing():
 
 
 def test_nan_log_probability_makes_loss_and_metrics_nan():
-    for surrogate, ratio in itertools.product(("clip", "cispo", "sapo", "reinforce"), ("token", "sequence")):
+    for surrogate, ratio in itertools.product(
+        ("clip", "cispo", "sapo", "geometric", "reinforce"), ("token", "sequence")
+    ):
         logp = torch.tensor([[math.nan, 0.0], [0.0, 0.0]])
         options = PLAIN | {"surrogate": surrogate, "ratio": ratio}
         loss, metrics = policy_loss(logp, torch.zeros(2, 2), torch.ones(2, 1), torch.ones(2, 2).bool(), **options)
@@ -336,11 +351,23 @@ def slow_loss(
             else:
                 r = torch.exp(sum(logp[b, s] - old[b, s] for s in tokens) / len(tokens))
             a = advantage[b, t].item()
+            held = 0
+            for s in tokens:
+                own = logp[b, s] - old[b, s] if ratio == "token" else r.log()
+                if ratio_guard is not None and own.item() > math.log(ratio_guard):
+                    own = own * 0
+                elif advantage[b, s] > 0 and own.item() > epsilon_high:
+                    own = torch.tensor(epsilon_high, dtype=torch.float64)
+                elif not advantage[b, s] > 0 and own.item() < -epsilon_low:
+                    own = torch.tensor(-epsilon_low, dtype=torch.float64)
+                held = held + own / len(tokens)
             bounded = min(max(r.item(), 1 - epsilon_low), 1 + epsilon_high)
             if surrogate == "reinforce":
                 loss = -a * logp[b, t]
             elif surrogate == "cispo":
                 loss = -a * bounded * logp[b, t]
+            elif surrogate == "geometric":
+                loss = -torch.exp(held) * a
             elif surrogate == "sapo":
                 steep = gate[0] if a > 0 else gate[1]
                 loss = -a * (4 / steep) / (1 + torch.exp(-steep * (r - 1)))
@@ -377,7 +404,7 @@ EXTRAS = {
 @pytest.mark.parametrize("extra", EXTRAS)
 @pytest.mark.parametrize("average", ["token", "sequence", "constant"])
 @pytest.mark.parametrize("ratio", ["token", "sequence"])
-@pytest.mark.parametrize("surrogate", ["clip", "cispo", "sapo", "reinforce"])
+@pytest.mark.parametrize("surrogate", ["clip", "cispo", "sapo", "geometric", "reinforce"])
 def test_loss_and_gradient_equal_the_slow_version(surrogate, ratio, average, extra):
     options = PLAIN | EXTRAS[extra] | {"surrogate": surrogate, "ratio": ratio, "average": average, "max_completion": 7}
     if surrogate != "clip":
@@ -399,7 +426,7 @@ def test_loss_and_gradient_equal_the_slow_version(surrogate, ratio, average, ext
 
 @pytest.mark.parametrize("poison", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("ratio", ["token", "sequence"])
-@pytest.mark.parametrize("surrogate", ["clip", "cispo", "sapo", "reinforce"])
+@pytest.mark.parametrize("surrogate", ["clip", "cispo", "sapo", "geometric", "reinforce"])
 def test_masked_positions_never_matter(surrogate, ratio, poison):
     options = PLAIN | {"surrogate": surrogate, "ratio": ratio, "ratio_guard": 2.0}
     if surrogate == "clip":

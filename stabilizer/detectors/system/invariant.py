@@ -28,7 +28,7 @@ _LOOKED_AT = (
     "reward/advantage_center_error", "policy/ratio_first_error", "policy/mismatch_kl", "rollout/sync_error",
     "batch/group_size", "system/ranks_apart",
 )  # fmt: skip
-RELATIVE = ("group_std", "group_mean", "batch_std", "leave_one_out")
+RELATIVE = ("group_std", "group_mean", "batch_std", "leave_one_out", "per_reward")
 """Values of our `policy.advantage` that compare within a group."""
 
 

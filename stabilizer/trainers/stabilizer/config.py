@@ -37,7 +37,7 @@ DEFAULTS: dict[str, Any] = {
     "checkpoint.every": 20,
 }
 
-GROUPED = ("group_std", "group_mean", "leave_one_out")
+GROUPED = ("group_std", "group_mean", "leave_one_out", "per_reward")
 
 
 def _family(advantage: str) -> str:

@@ -34,6 +34,8 @@ class Episodes(NamedTuple):
     scores: list[Score]
     outcomes: list[Outcome]
     prompts_drawn: int
+    greedy: Episodes | None = None
+    """The greedy completion of each prompt, for advantages that are measured from it."""
 
     def samples(self, step: int, groups: int, advantages: Callable[[int], list[float]]) -> list[Sample]:
         """The first groups in readable form."""
@@ -110,6 +112,7 @@ class Collector:
         again = knobs.filter_groups == "resample" and knobs.group_size > 1
         draws = self._config.policy.resample_batches if again else 1
         parts: list[Episodes] = []
+        greedy: list[Episodes] = []
         for draw in range(draws):
             fresh = problems(knobs.prompts, draw * knobs.prompts)
             sampling = Sampling(
@@ -119,14 +122,20 @@ class Collector:
                 seed(f"rollout {draw}" if draw else "rollout"),
             )
             parts.append(self._answered(fresh, sampling, self.on_phase))
+            if knobs.advantage == "greedy":
+                greedy.append(self._answered(fresh, Sampling(1, 0.0, knobs.max_completion), self.on_phase))
             if draw + 1 < draws and _with_signal(parts, knobs.group_size) >= knobs.prompts:
                 break
+        joined = self._joined(parts)
+        return joined._replace(greedy=self._joined(greedy)) if greedy else joined
+
+    def _joined(self, parts: list[Episodes]) -> Episodes:
         return Episodes(
             [problem for part in parts for problem in part.problems],
             concat([part.rollouts for part in parts], self._tokenizer.pad_token_id),
             [score for part in parts for score in part.scores],
             [outcome for part in parts for outcome in part.outcomes],
-            len(parts) * knobs.prompts,
+            sum(part.prompts_drawn for part in parts),
         )
 
     def solved(self, problems: list[Problem], sampling: Sampling) -> Tensor:
