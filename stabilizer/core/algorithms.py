@@ -9,15 +9,27 @@ from __future__ import annotations
 from typing import Any
 
 ALGORITHMS: dict[str, dict[str, Any]] = {
-    # Shao et al. 2024, DeepSeekMath, arXiv:2402.03300, as it is run today: mean over tokens, and a clip range that
-    # leaves rare good tokens more room (both from DAPO). The paper's own average is `sequence`, and its range PPO's.
+    # Shao et al. 2024, DeepSeekMath, arXiv:2402.03300, as it is run today: mean over tokens (the paper's own average is
+    # `sequence`).
     "grpo": {
         "policy.advantage": "group_std",
         "policy.surrogate": "clip",
         "policy.ratio": "token",
         "policy.average": "token",
+        "policy.epsilon_low": 0.2,
+        "policy.epsilon_high": 0.2,
         "policy.kl_in": "loss",
-        "policy.kl_kind": "k3",
+        "critic.kind": "none",
+    },
+    # The same with DAPO's clip range, which leaves rare good tokens more room (arXiv:2503.14476).
+    "grpo_clip_higher": {
+        "policy.advantage": "group_std",
+        "policy.surrogate": "clip",
+        "policy.ratio": "token",
+        "policy.average": "token",
+        "policy.epsilon_low": 0.2,
+        "policy.epsilon_high": 0.28,
+        "policy.kl_in": "loss",
         "critic.kind": "none",
     },
     # Liu et al. 2025, arXiv:2503.20783: neither the deviation nor the length is divided by, and there is no KL.
@@ -98,7 +110,6 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
         "policy.ratio": "token",
         "policy.average": "token",
         "policy.kl_in": "loss",
-        "policy.kl_kind": "k3_is",
         "critic.kind": "none",
     },
     # Cui et al. 2025, arXiv:2505.22617: both slow the fall of entropy at the few tokens that cause it. Shares of tokens

@@ -116,6 +116,7 @@ _METRICS = (
     Metric("reward/zero_std_frac", "share of groups", "fraction", "down", "groups whose completions all got the same reward",
            "Groups that teach nothing this step.", _STEP),
     Metric("reward/overlong/mean", "reward", "real", "neither", "mean penalty for length over the step's completions", "The penalty that long answers got.", _STEP),
+    Metric("reward/raw/mean", "reward", "real", "up", "mean over the step's completions before the penalty for length", "The reward of the task alone, to compare with runs without that penalty.", _STEP),
     Metric("reward/greedy/mean", "reward", "real", "up", "mean over the step's prompts of the greedy completion's reward", "The baseline of ReMax.", _STEP),
     Metric("reward/all_fail_frac", "share of groups", "fraction", "down", "groups in which no completion solved the problem",
            "Prompts that are too hard for now, or a reward that is broken.", _STEP),

@@ -43,15 +43,15 @@ def load_config(
     layers = _layers(source, variant, overrides, {"task": task, "steps": steps, "seed": seed})
     implied = DATA if any("data.path" in layer for _, layer in layers) else "addition"
     name = _chosen("task", layers, implied, TASK_DEFAULTS)
-    recipe = _chosen("algorithm", layers, "grpo", ALGORITHMS)
+    recipe = _chosen("algorithm", layers, TASK_DEFAULTS[name].get("algorithm", "grpo"), ALGORITHMS)
     defaults = [(f"defaults of {name}", dict(TASK_DEFAULTS[name])), (f"algorithm {recipe}", dict(ALGORITHMS[recipe]))]
     merged: dict[str, Any] = {}
     for where, layer in defaults + layers:
         for key, value in layer.items():
             if value is not None or key not in GROUPS:  # a group whose lines are all commented out sets nothing
                 merged[key] = _typed(where, key, value)
-    if merged.get("policy.kl_in") == "reward" and not any("policy.kl_kind" in layer for _, layer in layers):
-        merged["policy.kl_kind"] = "k1"  # a recipe chooses its estimator for use in the loss
+    given = {key for _, layer in layers for key in layer}
+    merged |= {key: value for key, value in _implied(merged).items() if key not in given}
     try:
         config: TrainConfig = _build(TrainConfig, merged)
         _refuse_infinities(merged)
@@ -60,6 +60,16 @@ def load_config(
         key = str(error).split(" = ")[0]
         place = next((where for where, layer in reversed(defaults + layers) if key in layer), None)
         raise ValueError(f"{place}: {error}" if place else str(error)) from None
+
+
+def _implied(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Defaults that depend on other settings."""
+    implied: dict[str, Any] = {}
+    if values.get("policy.kl_in") == "reward":
+        implied["policy.kl_kind"] = "k1"  # the default estimator is for use in the loss
+    if values.get("rollout.engine", "builtin") != "builtin":
+        implied |= {"policy.mismatch": "mask_sequence", "policy.mismatch_cap": 3.0}  # as TRL 1.16 with vLLM
+    return implied
 
 
 def _layers(

@@ -81,6 +81,8 @@ def off_policy_mask(
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """Mask that drops completions with a negative advantage that the policy has already moved away from.
 
+    `old_logp_BT` are the log-probabilities of the engine that sampled.
+
         dropped where A < 0 and mean over its tokens of (old_logp - logp) > bound    DeepSeek-V3.2, arXiv:2512.02556
 
     A bad completion that has become unlikely teaches little, and pushing it down has no lower limit; a good one is

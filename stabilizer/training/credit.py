@@ -82,6 +82,8 @@ def give_credit(
     teaches_B = _teaching(knobs, reward_B.view(-1, size), valid_B.view(-1, size), rollouts.truncated_B)
     if knobs.overlong_buffer:
         metrics["reward/overlong/mean"] = penalty_B.mean().item()
+        if valid_B.any():
+            metrics["reward/raw/mean"] = reward_B[valid_B].mean().item()
     reward_B = reward_B + penalty_B
     reward_GN, valid_GN = reward_B.view(-1, size), valid_B.view(-1, size)
 

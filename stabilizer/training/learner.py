@@ -138,8 +138,9 @@ class Learner:
         self.parameters = [p for p in policy.model.parameters() if p.requires_grad]
         self._critic_parameters = list(critic.parameters()) if critic else []
         self.all_parameters = [*self.parameters, *self._critic_parameters]
-        groups = [{"params": self.parameters}, {"params": self._critic_parameters}]
-        self.optimizer = build_optimizer(groups, betas=config.optim.betas, weight_decay=config.optim.weight_decay)
+        decay = config.optim.weight_decay
+        groups = [*_groups(self.parameters, decay, critic=False), *_groups(self._critic_parameters, decay, critic=True)]
+        self.optimizer = build_optimizer(groups, betas=config.optim.betas, weight_decay=decay)
         self._sharded = is_sharded(policy.model)
         self._sharers = ranks if self._sharded else ALONE
         self.moved = Moved(self.parameters, sharers=self._sharers)
@@ -294,7 +295,7 @@ class Learner:
         if policy.off_policy_mask:
             advantage_B = masked_row_mean(batch.advantage_BT, mask_BT)
             keep_B, metrics = off_policy_mask(
-                advantage_B, logp_BT.detach(), batch.old_logp_BT, mask_BT, policy.off_policy_mask
+                advantage_B, logp_BT.detach(), batch.rollouts.logp_BT, mask_BT, policy.off_policy_mask
             )
             learns_BT = mask_BT & keep_B[:, None]
         loss, measured = policy_loss(
@@ -351,10 +352,10 @@ class Learner:
         """Set the learning rate of a step and return the policy's. The critic follows the same schedule from its own
         peak, and no knob scales its rate."""
         scheduled = learning_rate(self._config.optim, step, self._config.steps)
-        rates = [scheduled * scale, scheduled / self._config.optim.lr * self._config.critic.lr]
-        for group, rate in zip(self.optimizer.param_groups, rates, strict=False):
-            group["lr"] = rate
-        return rates[0]
+        critic = scheduled / self._config.optim.lr * self._config.critic.lr
+        for group in self.optimizer.param_groups:
+            group["lr"] = critic if group["critic"] else scheduled * scale
+        return scheduled * scale
 
     # --- how the arithmetic is done ---------------------------------------------------------------------------------
 
@@ -378,6 +379,14 @@ class Learner:
         finally:
             for model in models:
                 model.eval()
+
+
+def _groups(parameters: Sequence[Tensor], decay: float, *, critic: bool) -> list[dict[str, Any]]:
+    """Groups of an optimizer. Only matrices decay: a bias or the scale of a norm has no size to be limited."""
+    if not decay:
+        return [{"params": list(parameters), "critic": critic}]
+    matrices, vectors = ([p for p in parameters if (p.dim() > 1) == matrix] for matrix in (True, False))
+    return [{"params": matrices, "critic": critic}, {"params": vectors, "weight_decay": 0.0, "critic": critic}]
 
 
 def masked_row_mean(value_BT: Tensor, mask_BT: Tensor) -> Tensor:

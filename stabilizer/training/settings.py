@@ -9,7 +9,6 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from stabilizer.core.algorithms import ALGORITHMS
 from stabilizer.core.knobs import GROUPED, KNOBS
-from stabilizer.training import corrections, losses
 from stabilizer.training.data.config import DataConfig
 from stabilizer.training.environments.search import SearchConfig
 from stabilizer.training.rewards.config import RewardConfig, read_specs
@@ -19,7 +18,7 @@ Advantage = Literal[
     "group_std", "group_mean", "batch_std", "leave_one_out", "per_reward", "batch_whiten", "greedy", "none", "returns",
     "gae",
 ]  # fmt: skip
-Mismatch = corrections.Kind
+Mismatch = Literal["none", "tis_token", "tis_sequence", "mask_token", "mask_sequence", "mask_geometric"]
 COMPARED = (*GROUPED, "per_reward")
 """Advantages that compare the completions of a group."""
 
@@ -37,7 +36,7 @@ class OptimConfig:
     schedule: Literal["constant", "linear", "cosine"] = "constant"
     """Learning rate after the warm-up; linear and cosine fall to a tenth of the peak at the last step."""
     weight_decay: float = 0.0
-    """AdamW's decay per step, multiplied by the learning rate. The default is 0: the reference limits the weights."""
+    """AdamW's decay per step, multiplied by the learning rate; not for biases and norms. The default is 0."""
     betas: tuple[float, float] = (0.9, 0.99)
     """Adam's decay rates for the gradient and its square. The second is below the usual 0.999: runs are short."""
     max_grad_norm: float = 1.0
@@ -60,18 +59,18 @@ class PolicyConfig:
     """Baseline of a completion: its group (scaled or not; `per_reward` scales each reward function by itself, GDPO),
     the others of its group, the whole batch, the greedy completion of its prompt (ReMax), or none. Per token: none
     (returns) or a critic (gae)."""
-    surrogate: losses.Surrogate = "clip"
+    surrogate: Literal["clip", "cispo", "sapo", "geometric", "reinforce"] = "clip"
     """How the ratio to the sampling policy is limited: PPO's clipping, a clipped weight (CISPO), a soft gate (SAPO), a
     geometric mean of clipped ratios (GMPO), or no limit."""
-    ratio: losses.Ratio = "token"
+    ratio: Literal["token", "sequence"] = "token"
     """One ratio per token, or one per completion, applied to each of its tokens (GSPO)."""
-    average: losses.Average = "token"
+    average: Literal["token", "sequence", "constant"] = "token"
     """Every token has equal weight (DAPO, and GRPO here), every completion has (GRPO's paper), or the sum is divided by
     a fixed length (Dr. GRPO)."""
     epsilon_low: float = 0.2
     """How far below 1 a probability ratio may fall before its token stops contributing gradient."""
-    epsilon_high: float = 0.28
-    """How far above 1 a ratio may rise. Larger than `epsilon_low`, so that rare good tokens can grow (DAPO)."""
+    epsilon_high: float = 0.2
+    """How far above 1 a ratio may rise. Above `epsilon_low`, rare good tokens can grow (0.28 in DAPO)."""
     gate: tuple[float, float] = (1.0, 1.05)
     """Steepness of the `sapo` gate, for answers better than their group and for worse ones."""
     dual_clip: float = 0.0
@@ -80,11 +79,12 @@ class PolicyConfig:
     """Ratio above which a token, or a completion, is left out of the loss; 0 for none."""
     advantage_clip: float = 0.0
     """Largest absolute value of an advantage; 0 for no limit."""
-    beta: float = 0.005
-    """Weight of the KL to the reference, per token. The KL is measured only once this is above 0."""
+    beta: float = 0.0
+    """Weight of the KL to the reference, per token. The reference is loaded, and the KL measured, only once this is
+    above 0."""
     kl_in: Literal["loss", "reward"] = "loss"
     """Where the KL acts: as a term of the loss, or as a part of the reward."""
-    kl_kind: Literal["k1", "k2", "k3", "k3_is", "k3_k2grad"] = "k3"
+    kl_kind: Literal["k1", "k2", "k3", "k3_is", "k3_k2grad"] = "k3_is"
     """Estimator of the KL; the values and gradients differ in bias. In the reward the default is k1."""
     kl_target: float = 0.0
     """Target of an adaptive KL coefficient, in nats per token; 0 for a fixed beta."""
@@ -107,8 +107,8 @@ class PolicyConfig:
     inner_epochs: int = 1
     """Passes over one batch of rollouts. More passes learn more from each answer, and move further from the sampling
     policy."""
-    minibatches: int = 2
-    """Optimizer updates per pass."""
+    minibatches: int = 1
+    """Optimizer updates per pass. With one update and one pass, every update is on-policy."""
     filter_groups: Literal["off", "drop", "resample"] = "off"
     """Handling of groups with equal rewards, which teach nothing: keep them, drop them, or sample others instead."""
     resample_batches: int = 4
@@ -137,7 +137,7 @@ class PolicyConfig:
     """Reward lost by a completion at the length limit."""
     mismatch: Mismatch = "none"
     """Correction where the generating engine and the learner disagree: weight (truncated importance sampling) or mask,
-    per token or per completion."""
+    per token or per completion. With another engine than the built-in one, the default is `mask_sequence` up to 3."""
     mismatch_cap: float = 2.0
     """Largest weight of that correction, or largest ratio that is not masked. `mask_geometric` needs one near 1, such
     as 1.01."""
@@ -282,8 +282,8 @@ class TrainConfig:
     task: str = "addition"
     """Name of a built-in task, or `data`, which `data.path` implies."""
     algorithm: str = "grpo"
-    """A published recipe: grpo, dr_grpo, dapo, gspo, gmpo, cispo, sapo, gdpo, clip_cov, kl_cov, rloo, remax,
-    reinforce_pp or ppo."""
+    """A published recipe: grpo, grpo_clip_higher, dr_grpo, dapo, gspo, gmpo, cispo, sapo, gdpo, clip_cov, kl_cov, rloo,
+    remax, reinforce_pp or ppo."""
     steps: int = 400
     """Training steps, each with rollouts and all their updates."""
     seed: int = 0

@@ -28,7 +28,7 @@ def loss_of(preset, logp_BT, old_logp_BT, reward_B):
     beta = preset.get("policy.beta", 0.1)
     kl_BT = torch.zeros_like(old_logp_BT)
     if beta and preset.get("policy.kl_in"):
-        kl_BT = kl_penalty(preset["policy.kl_kind"], logp_BT, old_logp_BT - 0.5, old_logp_BT, MASK)
+        kl_BT = kl_penalty(preset.get("policy.kl_kind", "k3_is"), logp_BT, old_logp_BT - 0.5, old_logp_BT, MASK)
     in_reward = beta if preset.get("policy.kl_in") == "reward" else 0.0
     value_BT = torch.zeros_like(old_logp_BT)
     if preset["policy.advantage"] in ("gae", "returns"):
@@ -79,7 +79,7 @@ def test_an_algorithm_says_all_that_makes_it_one(name):
     core = {"policy.advantage", "policy.surrogate", "policy.ratio", "policy.average", "critic.kind"}
     preset = ALGORITHMS[name]
     assert core <= set(preset)
-    assert ("policy.kl_in" in preset) == ("policy.kl_kind" in preset)
+    assert (preset.get("policy.kl_in") == "reward") == ("policy.kl_kind" in preset)
     assert (preset["critic.kind"] != "none") == (preset["policy.advantage"] == "gae")
     if preset.get("policy.kl_in") == "reward":
         assert preset["policy.kl_kind"] == "k1", "the kind whose value is unbiased and needs no gradient"

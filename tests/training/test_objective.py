@@ -63,10 +63,11 @@ def value_error_by_hand(value, old, wanted, reach):
 def objective_by_hand(config, batch, logp, entropy, value, *, only_critic=False):
     """What is minimised: every token's surrogate, KL, entropy and value error, each token with its share."""
     policy, critic = config.policy, config.critic
-    old, advantage, weight, ref, old_value, returns = (
+    old, advantage, weight, ref, old_value, returns, engine = (
         tensor.tolist()
         for tensor in (
             batch.old_logp_BT, batch.advantage_BT, batch.weight_BT, batch.ref_logp_BT, batch.value_BT, batch.return_BT,
+            batch.rollouts.logp_BT,
         )
     )  # fmt: skip
     rows = [[t for t, chosen in enumerate(row) if chosen] for row in batch.mask_BT.tolist()]
@@ -81,7 +82,8 @@ def objective_by_hand(config, batch, logp, entropy, value, *, only_critic=False)
         }[policy.average]
         mean_advantage = sum(advantage[b][t] for t in tokens) / len(tokens)
         mean_log_ratio = sum(logp[b, t] - old[b][t] for t in tokens) / len(tokens)
-        left_behind = policy.off_policy_mask and mean_advantage < 0 and -mean_log_ratio > policy.off_policy_mask
+        drift = sum(engine[b][t] - logp[b, t] for t in tokens) / len(tokens)
+        left_behind = policy.off_policy_mask and mean_advantage < 0 and drift > policy.off_policy_mask
         for t in tokens:
             if not only_critic:
                 r = torch.exp(mean_log_ratio if policy.ratio == "sequence" else logp[b, t] - old[b][t])
@@ -132,10 +134,11 @@ def drawn():
     logp_BT = 2 * logp_BT - old_BT  # twice as far from the old ones
     ref_BT, entropy_BT, value_BT, old_value_BT, return_BT = (draw(SEED + n, rows=12)[0] for n in range(1, 6))
     advantage_BT[2:4] = 0
+    engine_BT = old_BT + 0.15 * draw(SEED + 8, rows=12)[2]
     row_BT = torch.arange(len(mask_BT))[:, None].expand(mask_BT.shape)
     length_B, one_B = mask_BT.sum(1), torch.ones(len(mask_BT), 1, dtype=torch.bool)
     rollouts = Rollouts(
-        prompt_ids_BP=row_BT[:, :1], prompt_mask_BP=one_B, completion_ids_BT=row_BT, mask_BT=mask_BT, logp_BT=old_BT,
+        prompt_ids_BP=row_BT[:, :1], prompt_mask_BP=one_B, completion_ids_BT=row_BT, mask_BT=mask_BT, logp_BT=engine_BT,
         length_B=length_B, span_B=length_B, truncated_B=one_B[:, 0], texts=[], group_size=2,
     )  # fmt: skip
     batch = Batch(

@@ -23,12 +23,12 @@ DEFAULTS: dict[str, Any] = {
     "policy.advantage": "group_std",
     "policy.mismatch": "none",
     "policy.kl_in": "loss",
-    "policy.beta": 0.005,
+    "policy.beta": 0.0,
     "lora.rank": 0,
     "policy.epsilon_low": 0.2,
-    "policy.epsilon_high": 0.28,
+    "policy.epsilon_high": 0.2,
     "policy.inner_epochs": 1,
-    "policy.minibatches": 2,
+    "policy.minibatches": 1,
     "rollout.prompts": 32,
     "rollout.group_size": 8,
     "rollout.temperature": 1.0,
@@ -50,6 +50,8 @@ def quantities(ask: Ask) -> dict[str, Quantity]:
     """The neutral words for a configuration of ours."""
     recipe = ALGORITHMS.get(str(ask.raw("algorithm")), {})
     ask.defaults = {**ask.defaults, **recipe}
+    if str(ask.raw("rollout.engine")) != "builtin":
+        ask.defaults = {**ask.defaults, "policy.mismatch": "mask_sequence"}
     advantage = str(ask.raw("policy.advantage"))
     grouped = advantage in GROUPED
     beta = ask("policy.beta")
