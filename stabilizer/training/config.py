@@ -67,7 +67,9 @@ def _implied(values: Mapping[str, Any]) -> dict[str, Any]:
     implied: dict[str, Any] = {}
     if values.get("policy.kl_in") == "reward":
         implied["policy.kl_kind"] = "k1"  # the default estimator is for use in the loss
-    if values.get("rollout.engine", "builtin") != "builtin":
+    every = {"rollout.top_p": 1.0, "rollout.top_k": 0, "rollout.min_p": 0.0}
+    truncated = any(values.get(key, full) != full for key, full in every.items())
+    if values.get("rollout.engine", "builtin") != "builtin" and not truncated:
         implied |= {"policy.mismatch": "mask_sequence", "policy.mismatch_cap": 3.0}  # as TRL 1.16 with vLLM
     return implied
 

@@ -208,6 +208,16 @@ class RolloutConfig:
     """Completions per prompt, compared with each other."""
     temperature: float = 1.0
     """Sampling temperature; the learner uses the same value."""
+    top_p: float = 1.0
+    """Draw only from the likeliest tokens that together reach this probability; 1 for all. The learner's
+    log-probabilities remain those of the full distribution."""
+    top_k: int = 0
+    """Draw only from this many of the likeliest tokens; 0 for all."""
+    min_p: float = 0.0
+    """Draw only tokens with at least this share of the likeliest token's probability; 0 for all."""
+    stop: list[str] = field(default_factory=list)
+    """Texts that end a completion, besides the model's end tokens, such as '</answer>' or a second end token. Their
+    tokens are learned from; reward functions get the text before them."""
     max_completion: int = 8
     """Maximum completion length in tokens, including the end token."""
     engine: Literal["builtin", "vllm", "vllm-server"] = "builtin"
@@ -541,6 +551,15 @@ def _part_rules(c: TrainConfig) -> Rules:
             c.rollout.group_size >= 2 or c.policy.advantage not in COMPARED,
             f"at least 2 with policy.advantage={c.policy.advantage}, because an advantage compares the answers of a"
             " group: with one answer it is always 0",
+        ),
+        ("rollout.top_p", 0 < c.rollout.top_p <= 1, "above 0, at most 1 (all tokens)"),
+        ("rollout.top_k", c.rollout.top_k >= 0, "0 (all tokens) or more"),
+        ("rollout.min_p", 0 <= c.rollout.min_p < 1, "0 (all tokens) or more, below 1"),
+        ("rollout.stop", all(c.rollout.stop), "texts with at least one character"),
+        (
+            "rollout.stop",
+            not c.rollout.stop or not (c.search.url or c.search.corpus or c.task == "search"),
+            "empty with the search environment, which has end texts of its own",
         ),
         (
             "rollout.vllm.max_model_len",

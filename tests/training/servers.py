@@ -53,7 +53,7 @@ class CopyServer:
         return [self._complete(sampler, request) for request in requests]
 
     def _complete(self, sampler: Sampler, request: Request) -> Completion:
-        sampling = Sampling(1, request.temperature, request.max_tokens, request.seed, request.stop_ids)
+        sampling = Sampling(1, request.temperature, request.max_tokens, request.seed, request.stop_ids, cut=request.cut)
         one = sampler.generate([request.prompt], sampling)
         return Completion(one.completion_ids_BT[0].tolist(), one.logp_BT[0].tolist())
 

@@ -5,10 +5,11 @@ import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
+from stabilizer.training.knobs import read as read_knobs
 from stabilizer.training.model import Policy, build_model, build_tokenizer, load_policy
-from stabilizer.training.rollout.engine import Sampling
+from stabilizer.training.rollout.engine import Cut, Sampling
 from stabilizer.training.rollout.logprobs import Scorer
-from stabilizer.training.rollout.sampler import Sampler, choose
+from stabilizer.training.rollout.sampler import Sampler, allowed, choose
 from stabilizer.training.tasks import TASKS
 
 CPU = torch.device("cpu")
@@ -207,3 +208,82 @@ def test_pickled_weights_are_refused_with_the_way_to_convert_them(policy, tmp_pa
     torch.save(policy.model.state_dict(), tmp_path / "pytorch_model.bin")
     with pytest.raises(ValueError, match=r"pickled.*save_pretrained"):
         load_policy(str(tmp_path), "length", CPU)
+
+
+# --- which tokens may be drawn ----------------------------------------------------------------------------------------
+
+
+def slow_allowed(chances, cut):
+    """Tokens by hand: the k likeliest; of those, the likeliest until their share reaches p; of those, not too small."""
+    order = sorted(range(len(chances)), key=lambda token: (-chances[token], token))
+    left = order[: cut.top_k] if cut.top_k else order
+    total, reached, kept = sum(chances[token] for token in left), 0.0, []
+    for token in left:
+        if kept and reached >= cut.top_p * total:
+            break
+        reached += chances[token]
+        if not kept or chances[token] >= cut.min_p * chances[order[0]]:
+            kept.append(token)
+    return {token for token in kept if chances[token] > 0}
+
+
+@pytest.mark.parametrize(
+    "cut", [Cut(), Cut(top_k=3), Cut(top_p=0.7), Cut(min_p=0.3), Cut(4, 0.8, 0.1), Cut(top_k=1), Cut(top_p=1e-6)]
+)
+def test_allowed_tokens_equal_the_slow_version(cut):
+    chances = torch.softmax(2 * torch.randn(50, 9, dtype=torch.float64, generator=torch.Generator().manual_seed(0)), -1)
+    for row, fast in zip(chances.tolist(), allowed(chances, cut).tolist(), strict=True):
+        assert {token for token, may in enumerate(fast) if may} == slow_allowed(row, cut)
+
+
+def test_only_allowed_tokens_are_drawn_and_their_log_probability_is_of_the_full_distribution():
+    logits = torch.tensor([[0.5, 0.2, 0.15, 0.1, 0.05]]).log().expand(1000, 5)
+    draws = torch.arange(1000, dtype=torch.float64) / 1000
+    token, logp, entropy = choose(logits, 1.0, draws, Cut(top_k=3, top_p=0.8))
+    # 0.5 / 0.85 = 0.588, 0.7 / 0.85 = 0.824 reaches 0.8: two tokens, 5 to 2
+    assert token.bincount().tolist() == [715, 285] or token.bincount().tolist() == [714, 286]
+    assert logp.unique().tolist() == pytest.approx([math.log(0.2), math.log(0.5)])
+    everything = choose(logits, 1.0, draws)
+    assert torch.equal(entropy, everything[2]) and everything[0].max() == 4
+    assert choose(logits, 0.0, draws, Cut(top_k=2))[0].unique().tolist() == [0]
+
+
+def test_a_step_with_a_cut_is_on_policy_by_the_full_distribution(trainer):
+    run = trainer("rollout.top_p=0.9", "rollout.top_k=20", "rollout.min_p=0.02")
+    metrics = run.train_step().metrics
+    assert metrics["policy/ratio_first_error"] < 1e-4 and run.train_step().metrics["policy/ratio_first_error"] < 1e-4
+
+
+# --- texts that end a completion --------------------------------------------------------------------------------------
+
+
+def test_a_completion_ends_with_a_stop_text_and_the_reward_reads_what_is_before_it(trainer):
+    free = trainer("rollout.temperature=1.5", task="length", folder="free")
+    plain = free.collector.episodes(knobs_of(free), free._problems, lambda purpose: 7).rollouts
+    pair = next(text[3:5] for text in plain.texts if len(text) > 8)  # two tokens, in the middle of a completion
+    run = trainer("rollout.temperature=1.5", f"rollout.stop=['{pair}']", task="length")
+    cut = run.collector.episodes(knobs_of(run), run._problems, lambda purpose: 7).rollouts
+    ended = 0
+    for row, text in enumerate(plain.texts):
+        before, found, _ = text.partition(pair)
+        assert cut.texts[row] == before
+        ended += bool(found)
+        own = len(before) + 2 if found else int(plain.length_B[row])
+        assert int(cut.length_B[row]) == own == int(cut.mask_BT[row].sum()) == int(cut.span_B[row])
+        same = (cut.completion_ids_BT[row, :own] == plain.completion_ids_BT[row, :own]).all()
+        assert same and not (found and cut.truncated_B[row])
+        torch.testing.assert_close(cut.logp_BT[row, :own], plain.logp_BT[row, :own], atol=1e-4, rtol=0)
+    assert 0 < ended
+    assert run.train_step().metrics["policy/ratio_first_error"] < 1e-4
+
+
+def test_generation_itself_ends_at_a_stop_text(policy):
+    prompts = [policy.tokenizer("abcd:")["input_ids"]]
+    free = Sampler(policy).generate(prompts, Sampling(8, 1.5, 30, 3))
+    stop = free.texts[0][2:4]
+    early = Sampler(policy).generate(prompts, Sampling(8, 1.5, 30, 3, stop_texts=(stop,)))
+    assert int(early.length_B[0]) == free.texts[0].index(stop) + 2 < int(free.length_B[0])
+
+
+def knobs_of(run):
+    return read_knobs(run.controls, run.config.policy)

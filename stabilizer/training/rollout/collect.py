@@ -18,9 +18,9 @@ from stabilizer.training.advantages import silent_groups
 from stabilizer.training.knobs import Knobs
 from stabilizer.training.model import Policy
 from stabilizer.training.ranks import ALONE, Ranks
-from stabilizer.training.rollout.engine import Engine, Sampling
+from stabilizer.training.rollout.engine import Cut, Engine, Sampling
 from stabilizer.training.rollout.rollouts import Rollouts, concat
-from stabilizer.training.rollout.turns import Outcome, play
+from stabilizer.training.rollout.turns import Outcome, Stops, cut_at, play
 from stabilizer.training.settings import TrainConfig
 from stabilizer.training.tasks import Problem, Score, Task
 
@@ -97,6 +97,8 @@ class Collector:
         self._arithmetic = arithmetic
         self._ranks = ranks
         self._environment = task.environment(config.search)
+        self._stops = Stops(config.rollout.stop, policy.tokenizer) if config.rollout.stop else None
+        self._cut = Cut(config.rollout.top_k, config.rollout.top_p, config.rollout.min_p)
         self.on_phase: Callable[[str], object] = unobserved
         """Called when a step begins to generate and to score. Validation is one phase as a whole."""
         self.outages: Counter[str] = Counter()
@@ -120,6 +122,7 @@ class Collector:
                 knobs.temperature,
                 knobs.max_completion,
                 seed(f"rollout {draw}" if draw else "rollout"),
+                cut=self._cut,
             )
             parts.append(self._answered(fresh, sampling, self.on_phase))
             if knobs.advantage == "greedy":
@@ -172,11 +175,19 @@ class Collector:
         prompts = self._task.encode(problems, self._tokenizer)
         with self._arithmetic():
             if self._environment is None:
-                return self._engine.generate(prompts, sampling), []
+                return self._completed(prompts, sampling), []
             turns = self._config.search.max_turns
             return play(
                 self._engine, prompts, self._environment, sampling, self._tokenizer, max_turns=turns, ranks=self._ranks
             )
+
+    def _completed(self, prompts: list[list[int]], sampling: Sampling) -> Rollouts:
+        """Completions of one turn."""
+        if self._stops is None:
+            return self._engine.generate(prompts, sampling)
+        stops = self._stops
+        rollouts = self._engine.generate(prompts, sampling._replace(stop_ids=stops.ids, stop_texts=stops.longer))
+        return cut_at(rollouts, stops, self._tokenizer.pad_token_id)
 
 
 def _with_signal(parts: list[Episodes], group_size: int) -> int:

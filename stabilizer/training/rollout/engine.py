@@ -13,6 +13,17 @@ from typing import NamedTuple, Protocol
 from stabilizer.training.rollout.rollouts import Rollouts
 
 
+class Cut(NamedTuple):
+    """Which tokens may be drawn. Log-probabilities and entropies remain those of the full distribution."""
+
+    top_k: int = 0
+    """Only this many of the likeliest tokens; 0 for all."""
+    top_p: float = 1.0
+    """Only the likeliest tokens that together reach this probability."""
+    min_p: float = 0.0
+    """Only tokens with at least this share of the likeliest token's probability."""
+
+
 class Sampling(NamedTuple):
     """Sampling parameters. An engine that promises it returns the same completions for the same values and weights."""
 
@@ -26,6 +37,10 @@ class Sampling(NamedTuple):
     """Seed of all random numbers in this call."""
     stop_ids: tuple[int, ...] = ()
     """Tokens that end a completion, in addition to the model's own."""
+    stop_texts: tuple[str, ...] = ()
+    """Texts at which an engine may end a completion. It need not: the caller cuts what follows them."""
+    cut: Cut = Cut()
+    """Which tokens may be drawn."""
     first: int = 0
     """The number of prompts before these in the whole batch, of which this call may be a part."""
     whole: int = 0

@@ -12,14 +12,15 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from transformers import DynamicCache, PreTrainedModel
+from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
 
 from stabilizer.training.model import Policy
-from stabilizer.training.rollout.engine import Sampling
+from stabilizer.training.rollout.engine import Cut, Sampling
 from stabilizer.training.rollout.logprobs import PLAIN_MODELS
 from stabilizer.training.rollout.rollouts import Rollouts, decode, pad_left, position_ids
 from stabilizer.training.sharding import family
 
+EVERY = Cut()
 FEWER = 0.8
 """Finished rows are removed when the share of unfinished ones falls below this. A finished row costs as much as any
 other until then, and removing rows costs about one step."""
@@ -123,8 +124,9 @@ class Sampler:
             mask = mask_PL[of_P, -longest:]
             row_B = (of_P[:, None] * size + torch.arange(size, device=of_P.device)).flatten()
             fitted = sampling._replace(max_completion=room)
+            ends = TextEnds(self._tokenizer, sampling.stop_texts) if sampling.stop_texts else None
             written += _write(
-                ModelWriter(self._model, mask, size), ids_PL[of_P, -longest:], fitted, stops, draws, row_B
+                ModelWriter(self._model, mask, size), ids_PL[of_P, -longest:], fitted, stops, draws, row_B, ends
             )
         return written
 
@@ -148,17 +150,45 @@ class Draws:
         return self._drawn[token][row_B + self._first]
 
 
+class TextEnds:
+    """Finds completions that have just written one of some texts."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]):
+        self._tokenizer, self._texts = tokenizer, texts
+        self._longest = max(len(text.encode()) for text in texts)  # a token is at least a byte
+        self._tails: dict[int, list[int]] = {}
+
+    def reached(self, row_B: Tensor, token_B: Tensor) -> Tensor:
+        """Add one token to each of these rows; whether a text is complete with it."""
+        tails = []
+        for row, token in zip(row_B.tolist(), token_B.tolist(), strict=True):
+            tail = [*self._tails.get(row, []), token][-self._longest :]
+            self._tails[row] = tail
+            tails.append(tail)
+        decoded = self._tokenizer.batch_decode(tails, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        found = [any(text in tail for text in self._texts) for tail in decoded]
+        return torch.tensor(found, device=row_B.device)
+
+
 def _write(
-    writer: ModelWriter, ids_PL: Tensor, sampling: Sampling, stops: Tensor, draws: Draws, row_B: Tensor
+    writer: ModelWriter,
+    ids_PL: Tensor,
+    sampling: Sampling,
+    stops: Tensor,
+    draws: Draws,
+    row_B: Tensor,
+    ends: TextEnds | None = None,
 ) -> list[Written]:
     """`group_size` completions of each prompt; `row_B` is the row of each completion in the whole batch."""
     alive_B = torch.ones(len(row_B), dtype=torch.bool, device=row_B.device)
     written: list[Written] = []
     logits_BV = writer.read(ids_PL)
     for place in range(sampling.max_completion):
-        token_B, logp_B, entropy_B = choose(logits_BV, sampling.temperature, draws.of(row_B, place))
+        token_B, logp_B, entropy_B = choose(logits_BV, sampling.temperature, draws.of(row_B, place), sampling.cut)
         written.append(Written(row_B, place, token_B, logp_B, entropy_B, alive_B))
         alive_B = alive_B & ~torch.isin(token_B, stops)
+        if ends is not None:
+            alive_B = alive_B & ~ends.reached(row_B, token_B)
         num_alive = int(alive_B.sum())
         if num_alive == 0 or place + 1 == sampling.max_completion:
             break
@@ -170,8 +200,8 @@ def _write(
     return written
 
 
-def choose(logits_BV: Tensor, temperature: float, draw_B: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """A token per row, its log-probability, and the entropy of the distribution it was drawn from.
+def choose(logits_BV: Tensor, temperature: float, draw_B: Tensor, cut: Cut = EVERY) -> tuple[Tensor, Tensor, Tensor]:
+    """A token per row, its log-probability, and the entropy, both of the full distribution at this temperature.
 
     At temperature 0 it is the most likely token, and log-probabilities are those at temperature 1. Otherwise one random
     number per row, in [0, 1), is looked up in the running sum of the probabilities: random numbers for every token of a
@@ -184,12 +214,29 @@ def choose(logits_BV: Tensor, temperature: float, draw_B: Tensor) -> tuple[Tenso
     if temperature == 0:
         token_B = wide_BV.argmax(-1)
     else:
-        sum_BV = torch.softmax(wide_BV, dim=-1).cumsum(-1, dtype=torch.float64)
+        chance_BV = torch.softmax(wide_BV, dim=-1)
+        if cut != EVERY:
+            chance_BV = chance_BV.masked_fill(~allowed(chance_BV, cut), 0.0)
+        sum_BV = chance_BV.cumsum(-1, dtype=torch.float64)
         sought_B1 = draw_B[:, None] * sum_BV[:, -1:]
         token_B = torch.searchsorted(sum_BV, sought_B1, right=True)[:, 0].clamp_max(sum_BV.shape[1] - 1)
     logp_BV = torch.log_softmax(wide_BV, dim=-1)
     entropy_B = -(logp_BV.exp() * logp_BV.clamp_min(-3e38)).sum(-1)  # 0 x log 0 = 0
     return token_B, logp_BV.gather(1, token_B[:, None])[:, 0], entropy_B
+
+
+def allowed(chance_BV: Tensor, cut: Cut) -> Tensor:
+    """The tokens that may be drawn. `top_p` counts probabilities relative to what `top_k` leaves. The likeliest token
+    always may."""
+    sorted_BV, order_BV = chance_BV.sort(dim=-1, descending=True, stable=True)
+    left_BV = sorted_BV.clone()
+    if cut.top_k:
+        left_BV[:, cut.top_k :] = 0.0
+    before_BV = left_BV.cumsum(-1) - left_BV
+    kept_BV = (left_BV > 0) & (before_BV < cut.top_p * left_BV.sum(-1, keepdim=True))
+    kept_BV &= sorted_BV >= cut.min_p * sorted_BV[:, :1]
+    kept_BV[:, 0] = True
+    return torch.zeros_like(kept_BV).scatter(1, order_BV, kept_BV)
 
 
 def _together(written: Sequence[Written], rows: int, pad: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -25,7 +25,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from stabilizer.training.model import Policy, adapted_name
-from stabilizer.training.rollout.engine import Sampling
+from stabilizer.training.rollout.engine import Cut, Sampling
 from stabilizer.training.rollout.rollouts import Rollouts, decode, pad_left
 from stabilizer.training.tasks import random_bits
 
@@ -41,7 +41,7 @@ class Completion(NamedTuple):
     ids: list[int]
     """Tokens, the end token included."""
     logps: list[float]
-    """Log-probability of each token, at the sampling temperature."""
+    """Log-probability of each token at the sampling temperature; with a cut, relative to the tokens that it allows."""
     version: int | None = None
     """Lowest version of the weights that chose a token; None if the program does not say."""
 
@@ -54,6 +54,7 @@ class Request(NamedTuple):
     temperature: float
     max_tokens: int
     stop_ids: tuple[int, ...]
+    cut: Cut = Cut()
 
 
 class Server(Protocol):
@@ -184,7 +185,9 @@ class SyncedEngine:
                 )
             for member in range(sampling.group_size):
                 seed = random_bits(sampling.seed, "completion", number, member) >> 1
-                yield Request(prompt, seed, sampling.temperature, min(room, sampling.max_completion), stops)
+                yield Request(
+                    prompt, seed, sampling.temperature, min(room, sampling.max_completion), stops, sampling.cut
+                )
 
     def _assembled(
         self,

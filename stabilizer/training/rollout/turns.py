@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -90,7 +90,7 @@ def play(
     limit; a reply without room for a token after it is left out. A rank that has finished its episodes takes part in
     the others' turns, so that random numbers do not depend on the number of ranks.
     """
-    stops = _Stops((*environment.calls, *environment.ends), tokenizer)
+    stops = Stops((*environment.calls, *environment.ends), tokenizer)
     episodes = [_Episode(list(prompt)) for prompt in prompts for _ in range(sampling.group_size)]
     playing, device = episodes, torch.device("cpu")
     for turn in range(max_turns):
@@ -117,14 +117,16 @@ def play(
     return rollouts, [episode.outcome() for episode in episodes]
 
 
-class _Stops:
+class Stops:
     """Finds where a turn ends."""
 
     def __init__(self, texts: Sequence[str], tokenizer: PreTrainedTokenizerBase):
         self._texts, self._tokenizer = texts, tokenizer
         encoded = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]
-        self.ids = tuple(ids[0] for ids in encoded if len(ids) == 1 and ids[0] != tokenizer.unk_token_id)
+        single = [len(ids) == 1 and ids[0] != tokenizer.unk_token_id for ids in encoded]
+        self.ids = tuple(ids[0] for ids, one in zip(encoded, single, strict=True) if one)
         """Texts that are one token, at which an engine can stop by itself."""
+        self.longer = tuple(text for text, one in zip(texts, single, strict=True) if not one)
 
     def decode(self, ids: list[int]) -> str:
         return str(self._tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
@@ -132,14 +134,44 @@ class _Stops:
     def found(self, text: str) -> bool:
         return any(stop in text for stop in self._texts)
 
+    def before(self, text: str) -> str:
+        """The text before the first stop."""
+        return text[: min(text.find(stop) for stop in self._texts if stop in text)]
+
     def end(self, ids: list[int]) -> int:
         """The shortest prefix of tokens that contains a stop. The last token may contain more text: tokens are not
         split."""
         return 1 + bisect_left(range(1, len(ids)), True, key=lambda n: self.found(self.decode(ids[:n])))
 
 
+def cut_at(rollouts: Rollouts, stops: Stops, pad: int) -> Rollouts:
+    """Completions that end with the first stop in their text. Their text, but not their tokens, ends before it."""
+    device, width = rollouts.mask_BT.device, rollouts.completion_ids_BT.shape[1]
+    lengths, texts, ended = rollouts.length_B.tolist(), list(rollouts.texts), []
+    for row, (ids, length) in enumerate(zip(rollouts.completion_ids_BT.tolist(), lengths, strict=True)):
+        text = stops.decode(ids[:length])
+        ended.append(stops.found(text))
+        if ended[-1]:
+            lengths[row] = stops.end(ids[:length])
+            texts[row] = stops.before(text)
+    length_B = torch.tensor(lengths, device=device)
+    beyond_BT = torch.arange(width, device=device)[None] >= length_B[:, None]
+    entropy_BT = rollouts.entropy_BT
+    return replace(
+        rollouts,
+        completion_ids_BT=rollouts.completion_ids_BT.masked_fill(beyond_BT, pad),
+        mask_BT=rollouts.mask_BT & ~beyond_BT,
+        logp_BT=rollouts.logp_BT.masked_fill(beyond_BT, 0.0),
+        entropy_BT=None if entropy_BT is None else entropy_BT.masked_fill(beyond_BT, 0.0),
+        length_B=length_B,
+        span_B=length_B,
+        truncated_B=rollouts.truncated_B & ~torch.tensor(ended, device=device),
+        texts=texts,
+    )
+
+
 def _add_turns(
-    playing: list[_Episode], written: Rollouts, max_completion: int, stops: _Stops, calls: Sequence[str]
+    playing: list[_Episode], written: Rollouts, max_completion: int, stops: Stops, calls: Sequence[str]
 ) -> None:
     rows = zip(
         playing,

@@ -114,6 +114,7 @@ class InProcessVllm:
                 temperature=request.temperature,
                 seed=request.seed,
                 max_tokens=request.max_tokens,
+                **request.cut._asdict(),
                 stop_token_ids=list(request.stop_ids),
                 logprobs=0,  # of the chosen token only
                 detokenize=False,
