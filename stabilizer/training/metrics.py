@@ -82,7 +82,7 @@ def reward_metrics(scores: Sequence[Score], judged: Judged, paid_GN: Tensor) -> 
         metrics |= _group_metrics(paid, passes)
     if judged.summed:
         metrics |= _component_metrics(scores)
-    return metrics
+    return metrics | _extra_metrics(scores)
 
 
 def _group_metrics(paid: Sequence[list[float]], passes: Sequence[int]) -> dict[str, float]:
@@ -119,6 +119,15 @@ def _component_metrics(scores: Sequence[Score]) -> dict[str, float]:
         if known:
             metrics[f"reward/{name}/mean"] = sum(known) / len(known)
     return metrics
+
+
+def _extra_metrics(scores: Sequence[Score]) -> dict[str, float]:
+    """Means of the further numbers that reward functions returned."""
+    values: dict[str, list[float]] = {}
+    for score in scores:
+        for name, value in score.extra.items():
+            values.setdefault(name, []).append(value)
+    return {f"reward/{name}/mean": sum(found) / len(found) for name, found in values.items()}
 
 
 def rollout_metrics(rollouts: Rollouts, judged: Judged) -> dict[str, float]:

@@ -33,6 +33,10 @@ class Problem:
     """A text that solves it ('' where many do); for a data set, the value of its answer column."""
     columns: Mapping[str, Any] = field(default_factory=dict)
     """The row of the data set, for reward functions."""
+    messages: Sequence[Mapping[str, Any]] = ()
+    """The prompt as chat messages, if it is a chat."""
+    generated: Mapping[str, Any] = field(default_factory=dict)
+    """Facts about a completion, for reward functions, where the task asks for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +49,8 @@ class Score:
     """By name, before weights; NaN for a failed one, left out for one that does not apply."""
     failed: str = ""
     """Why a reward function or an environment failed; then the reward is NaN and nothing is learned from it."""
+    extra: Mapping[str, float] = field(default_factory=dict)
+    """Further numbers that a reward function returned, by name."""
     summed: bool = False
     """Whether the reward is a weighted sum: of several functions, or of one that has a weight."""
 
@@ -58,6 +64,8 @@ class Task:
     """The keys of `Problem.columns`, the same for every problem."""
     notes: tuple[str, ...] = ()
     """Notes on this task for the user, shown before the run starts."""
+    reads_generated: bool = False
+    """Whether scoring uses `Problem.generated`."""
     failures: Mapping[str, int] = {}
     """Completions whose reward failed so far, by reason."""
     held_out_count: int = HELD_OUT

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +27,10 @@ class DataConfig:
     """System message added to every chat that does not begin with one."""
     chat: bool = False
     """Format text prompts with the tokenizer's chat template, as a user message. Chat messages are always formatted."""
+    chat_template_kwargs: dict[str, Any] = field(default_factory=dict)
+    """Further arguments of the chat template, such as {enable_thinking: false}."""
+    tools_column: str = ""
+    """Column with the tools of a chat, which the chat template gets as `tools`; empty for none."""
     held_out: float = 0.05
     """Problems never trained on: a share below 1, or a count from 1 on. A hash of the prompt selects them, so a problem
     stays on the same side when other rows change, and equal prompts are on the same side."""

@@ -74,7 +74,8 @@ class DataTask(Task):
     def _problem(self, index: int, table: Table, row: int) -> Problem:
         values = table.rows[row]
         answer = self._prompts.config.answer_column
-        return Problem(index, self._prompts.text(table, row), values[answer] if answer else "", values)
+        messages, text = self._prompts.read(table, row)
+        return Problem(index, text, values[answer] if answer else "", values, messages)
 
     def _usable(self, table: Table, notes: list[str]) -> list[tuple[int, int]]:
         """(row, hash of its prompt) of every row whose prompt is not too long. Every row is read once."""
@@ -124,18 +125,13 @@ class Prompts:
 
     def text(self, table: Table, i: int) -> str:
         """The text of this row as the policy reads it."""
+        return self.read(table, i)[1]
+
+    def read(self, table: Table, i: int) -> tuple[list[dict[str, Any]], str]:
+        """The chat messages of this row (none if it is plain text), and its text as the policy reads it."""
         row, where = table.rows[i], table.where(i)
-        column = self.config.prompt_column
-        missing = [name for name in (*self._fields, self.config.answer_column) if name and name not in row]
-        if not self.config.template and column not in row:
-            missing.insert(0, column)
-        if missing:
-            raise ValueError(f"{where}: column {missing[0]!r} is missing; the row has {', '.join(row)}")
-        empty = next((name for name in self._fields if row[name] is None), None)
-        if empty is not None:
-            raise ValueError(f"{where}: column {empty!r} is empty, but data.template uses it")
-        prompt = self._filled(row, where) if self.config.template else row[column]
-        what = "the template's text" if self.config.template else f"column {column!r}"
+        what = "the template's text" if self.config.template else f"column {self.config.prompt_column!r}"
+        prompt = self._prompt(row, where)
         if isinstance(prompt, str):
             if not prompt:
                 raise ValueError(f"{where}: {what} is empty")
@@ -148,12 +144,27 @@ class Prompts:
         if self._is_chat != (messages is not None):
             kinds = ("chat messages", "text") if self._is_chat else ("text", "chat messages")
             raise ValueError(f"{where}: {what} holds {kinds[1]}, but {kinds[0]} in the rows before")
-        text = prompt if messages is None else self._rendered(messages, where)
+        if messages and self.config.system_prompt and messages[0]["role"] != "system":
+            messages = [{"role": "system", "content": self.config.system_prompt}, *messages]
+        text = prompt if messages is None else self._rendered(messages, self._tools(row, where), where)
         try:
             text.encode()
         except UnicodeEncodeError as error:  # a surrogate without its other half: no tokenizer accepts it
             raise ValueError(f"{where}: {what} is cut in the middle of a character, {text[error.start]!a}") from None
-        return text
+        return messages or [], text
+
+    def _prompt(self, row: Mapping[str, Any], where: str) -> Any:
+        """The prompt of a row before any chat template."""
+        column = self.config.prompt_column
+        missing = [name for name in (*self._fields, self.config.answer_column) if name and name not in row]
+        if not self.config.template and column not in row:
+            missing.insert(0, column)
+        if missing:
+            raise ValueError(f"{where}: column {missing[0]!r} is missing; the row has {', '.join(row)}")
+        empty = next((name for name in self._fields if row[name] is None), None)
+        if empty is not None:
+            raise ValueError(f"{where}: column {empty!r} is empty, but data.template uses it")
+        return self._filled(row, where) if self.config.template else row[column]
 
     def encode(self, text: str) -> list[int]:
         """Tokens of a prompt. A chat template writes the special tokens itself; otherwise the tokenizer adds them
@@ -195,11 +206,25 @@ class Prompts:
                 " chat_template.jinja into its folder, or build plain text from the columns with data.template"
             )
 
-    def _rendered(self, messages: list[dict[str, Any]], where: str) -> str:
-        if self.config.system_prompt and messages[0]["role"] != "system":
-            messages = [{"role": "system", "content": self.config.system_prompt}, *messages]
+    def _tools(self, row: Mapping[str, Any], where: str) -> list[Any] | None:
+        """The tools of a row, as the template gets them."""
+        column = self.config.tools_column
+        if not column or row.get(column) is None:
+            return None
         try:
-            return str(self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
+            tools = json.loads(row[column]) if isinstance(row[column], str) else row[column]
+        except ValueError:
+            tools = None
+        if not isinstance(tools, Sequence) or isinstance(tools, str):
+            raise ValueError(f"{where}: column {column!r} (data.tools_column) must hold a list of tools, or its JSON")
+        return list(tools)
+
+    def _rendered(self, messages: list[dict[str, Any]], tools: list[Any] | None, where: str) -> str:
+        more = dict(self.config.chat_template_kwargs) | ({} if tools is None else {"tools": tools})
+        try:
+            return str(
+                self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **more)
+            )
         except Exception as error:  # raised by the template: "roles must alternate", "no system role", ...
             raise ValueError(f"{where}: the chat template rejects it: {error}") from None
 
@@ -209,15 +234,34 @@ def _messages(prompt: Any, where: str, what: str) -> list[dict[str, Any]]:
     wanted = 'must be text or a list of messages, [{"role": "user", "content": "..."}]'
     if not isinstance(prompt, Sequence) or not prompt:
         raise ValueError(f"{where}: {what} holds {json.dumps(prompt, default=str)[:80]}: {wanted}")
+    messages = []
     for message in prompt:
-        if not isinstance(message, Mapping) or not all(isinstance(message.get(k), str) for k in ("role", "content")):
+        text = _content(message) if isinstance(message, Mapping) and isinstance(message.get("role"), str) else None
+        if text is None:
             raise ValueError(f"{where}: {what} holds a message {json.dumps(message, default=str)[:80]}: {wanted}")
+        messages.append({**message, "content": text})
     if prompt[-1]["role"] == "assistant":
         raise ValueError(
             f"{where}: {what} ends with the assistant's message; a prompt must end before it (the answer belongs in"
             " data.answer_column)"
         )
-    return [dict(message) for message in prompt]
+    return messages
+
+
+def _content(message: Mapping[str, Any]) -> str | None:
+    """The text of a message: as it is, from its parts, or empty beside calls of tools; None if it has none.
+
+    Parts are joined because many templates take text only. A part that is no text (an image) has no place in it.
+    """
+    content = message.get("content")
+    if isinstance(content, str):
+        return content
+    if content is None:
+        return "" if message.get("tool_calls") else None
+    if not isinstance(content, Sequence):
+        return None
+    texts = [part.get("text") if isinstance(part, Mapping) else None for part in content]
+    return "".join(map(str, texts)) if all(isinstance(text, str) for text in texts) else None
 
 
 def _documents(path: str) -> list[str]:

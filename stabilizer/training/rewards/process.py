@@ -55,6 +55,8 @@ class RewardProcess:
         self._log = tempfile.TemporaryFile("ab+")
         self._end: Callable[[], object] = lambda: None
         self._calls = 0
+        self.extra: dict[str, list[float | None]] = {}
+        """Further numbers of the samples of the last call, by name."""
 
     def start(self) -> dict[str, Any]:
         """Load the function unless that is done; returns the parameters it needs. CallFailed if it can't be loaded."""
@@ -100,8 +102,10 @@ class RewardProcess:
         self.start()
         # CPU seconds of all threads together, far above the deadline: ends the process when no trainer waits any more.
         cpu_s = (timeout_s + 10) * (os.cpu_count() or 1)
-        scores = self._exchange({"lists": lists, "cpu_s": cpu_s}, timeout_s)["scores"]
-        return [(value, why) for value, why in scores]
+        self.extra = {}
+        answer = self._exchange({"lists": lists, "cpu_s": cpu_s}, timeout_s)
+        self.extra = answer["extra"]
+        return [(value, why) for value, why in answer["scores"]]
 
     def kill(self) -> None:
         """End the process while another thread may wait for it: that thread sees it die, and closes its pipes."""

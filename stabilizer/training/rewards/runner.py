@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
-from typing import Any
+from typing import Any, Literal
 
 from stabilizer.core.nearest import nearest
 from stabilizer.training.rewards.boxed import has_math_verify
@@ -28,6 +28,11 @@ STRIDE = 8
 """Retries visit every 8th sample first, so that the group of one bad prompt does not use up all of them."""
 MAX_REASONS = 100
 """Distinct failure reasons that are counted separately."""
+
+GENERATED = ("completion_ids", "finish_reason")
+"""Facts about a completion that a function gets if it names them: its tokens, and `stop` or `length`."""
+Form = Literal["text", "chat"]
+"""How a function gets prompts and completions of a chat: as text, or as lists of messages, as in TRL."""
 
 Outcome = tuple[float | None, str]
 """(value, reason for no value). No value and no reason: the function does not apply."""
@@ -54,26 +59,38 @@ class RewardRunner:
                 process.kill()
             raise
         self._columns = [_columns(spec, about, columns) for spec, about in zip(self.specs, abouts, strict=True)]
+        self._forms: list[tuple[Form, ...]] = [
+            ("chat", "text") if about["trl"] else ("text", "chat") if about["batched"] else ("text",)
+            for about in abouts
+        ]
+        """Of each function, the forms in which it may want a chat; one of them, once a call has succeeded."""
         if any(spec.use == "boxed_math" for spec in self.specs) and not has_math_verify():
             self.notes.append("boxed_math compares spelling, not mathematical value: for that, pip install math-verify")
 
     def __call__(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[Score]:
         """The scores of a step's completions, in order."""
-        lists = {
-            "prompts": [problem.prompt for problem in problems],
-            "completions": list(completions),
-            "answers": [problem.answer for problem in problems],
-        }
+        chat = all(problem.messages for problem in problems)
 
         def one(function: int) -> tuple[list[Outcome], str]:
-            columns = {name: [p.columns.get(name) for p in problems] for name in self._columns[function]}
-            return self._outcomes(self._processes[function], columns | lists)
+            facts = {
+                name: [p.columns.get(name, p.generated.get(name)) for p in problems] for name in self._columns[function]
+            }
+            lists = {form: facts | _lists(problems, completions, form) for form in self._forms[function]}
+            if not chat:
+                return self._outcomes(self._processes[function], lists["text"])
+            if len(lists) > 1 and (found := self._tried(function, lists)) is not None:
+                return found, ""
+            return self._outcomes(self._processes[function], lists[self._forms[function][0]])
 
         outcomes, asked_again = zip(*self._threads.map(one, range(len(self.specs))), strict=True)
         for spec, why in zip(self.specs, asked_again, strict=True):
             if why:
                 self._count(f"{spec.name}: {why}, so it was asked for one sample at a time")
-        return [self._score(sample) for sample in zip(*outcomes, strict=True)]
+        return [
+            self._score(sample, {name: value for name, values in extra.items() if (value := values[row]) is not None})
+            for extra in [self._extra(len(problems))]
+            for row, sample in enumerate(zip(*outcomes, strict=True))
+        ]
 
     def close(self) -> None:
         """End the processes."""
@@ -81,7 +98,30 @@ class RewardRunner:
         for process in self._processes:
             process.close()
 
-    def _score(self, sample: Sequence[Outcome]) -> Score:
+    def _tried(self, function: int, lists: Mapping[Form, dict[str, list[Any]]]) -> list[Outcome] | None:
+        """The outcomes of the first form that the function accepts, which it gets from then on; None if it accepts
+        none."""
+        for form, arguments in lists.items():
+            try:
+                outcomes = self._processes[function].score(arguments, self.config.timeout_s)
+            except CallFailed as error:
+                if error.lost:
+                    return None
+                continue
+            self._forms[function] = (form,)
+            return outcomes
+        return None
+
+    def _extra(self, count: int) -> dict[str, list[float | None]]:
+        """The further numbers of the last call, under names that a metric may have."""
+        extra: dict[str, list[float | None]] = {}
+        for process in self._processes:
+            for name, values in process.extra.items():
+                if len(values) == count:
+                    extra["".join(c if c.isalnum() or c in "-_" else "_" for c in name)] = values
+        return extra
+
+    def _score(self, sample: Sequence[Outcome], extra: Mapping[str, float]) -> Score:
         """The weighted sum of the functions that apply. One failed function fails the sample, because a partial sum is
         not comparable."""
         components: dict[str, float] = {}
@@ -103,8 +143,8 @@ class RewardRunner:
             failed = f"the weighted sum of the rewards is {total:g}"
             self._count(failed)
         if failed:
-            return Score(math.nan, False, components, failed, self._summed)
-        return Score(total, bool(solved), components, "", self._summed)
+            return Score(math.nan, False, components, failed, extra, self._summed)
+        return Score(total, bool(solved), components, "", extra, self._summed)
 
     def _count(self, reason: str) -> None:
         known = reason in self.failures or len(self.failures) < MAX_REASONS
@@ -145,6 +185,16 @@ class RewardRunner:
         return outcomes
 
 
+def _lists(problems: Sequence[Problem], completions: Sequence[str], form: Form) -> dict[str, list[Any]]:
+    """The arguments that every function gets."""
+    chat = form == "chat"
+    return {
+        "prompts": [[*problem.messages] if chat else problem.prompt for problem in problems],
+        "completions": [[{"role": "assistant", "content": text}] if chat else text for text in completions],
+        "answers": [problem.answer for problem in problems],
+    }
+
+
 def _start(spec: RewardSpec, process: RewardProcess) -> dict[str, Any]:
     try:
         return process.start()
@@ -154,6 +204,8 @@ def _start(spec: RewardSpec, process: RewardProcess) -> dict[str, Any]:
 
 def _columns(spec: RewardSpec, about: Mapping[str, Any], columns: Collection[str]) -> list[str]:
     """Columns of the data that this function gets."""
+    named = [name for name in GENERATED if name in about["columns"] or about["trl"]]
+    columns = [*columns, *(name for name in named if name not in columns)]
     absent = next((name for name in about["needed"] if name not in columns), None)
     if absent is not None:
         hint = nearest(absent, columns)

@@ -23,6 +23,7 @@ class RewardedTask(Task):
     """The problems of a task, rewarded by functions. Only the scores differ from those of the task."""
 
     def __init__(self, problems: Task, config: RewardConfig, environment: Environment | None):
+        self.reads_generated = True
         self._problems = problems
         self._environment = environment
         if environment and EPISODE in problems.columns:

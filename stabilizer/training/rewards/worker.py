@@ -35,6 +35,10 @@ LARGEST = 1e15
 
 BATCH = {"prompts", "completions", "answers"}
 SAMPLE = {"prompt", "completion", "answer"}
+MOST_EXTRA = 32
+"""Further numbers per sample that are kept; more would fill the metrics."""
+LOGS = ("log_metric", "log_extra")
+"""Functions that TRL passes to a reward function, for numbers to log."""
 
 
 class Reward:
@@ -58,41 +62,80 @@ class Reward:
         if taken:
             raise ValueError(f"{taken[0]!r} is not an option: each sample provides it")
         self.names = [name for name in named if name not in options]
-        self.columns = [name for name in self.names if name not in given]
+        self.trl = self.batched and self.rest and "answers" not in named
+        """Whether it has TRL's signature: lists and any further arguments. Of a chat it then gets messages."""
+        self.columns = [name for name in self.names if name not in given and name not in LOGS]
         """Parameters that are columns of the data, or options with their default."""
         self.needed = [name for name in self.columns if named[name].default is inspect.Parameter.empty]
         self.function = function
         self.options = options
         self.asynchronous = inspect.iscoroutinefunction(function)
+        self.extra: dict[str, list[float | None]] = {}
+        """Further numbers of the samples of the last call, by name."""
 
     def score(self, lists: dict[str, list[Any]], runner: asyncio.Runner) -> list[tuple[float | None, str]]:
         """(value, reason for no value) of each sample. Passes on exceptions of a function of the second form."""
         count = len(lists["completions"])
+        self.extra = {}
         if self.batched:
-            result = self.function(**self._named(lists), **self.options)
+            result = self.function(**self._named(lists), **self._logs(count), **self.options)
             values = runner.run(_awaited(result)) if inspect.isawaitable(result) else result
-            return [_checked(value) for value in _as_list(values, count)]
+            return [self._checked(i, value, count) for i, value in enumerate(_as_list(values, count))]
         singular = {name[:-1] if name in BATCH else name: values for name, values in lists.items()}
         rows = [self._named({name: values[i] for name, values in singular.items()}) for i in range(count)]
         if self.asynchronous:
             return runner.run(self._gathered(rows))
-        return [self._one(row) for row in rows]
+        return [self._one(i, row, count) for i, row in enumerate(rows)]
+
+    def _logs(self, count: int) -> dict[str, Callable[[str, Any], None]]:
+        """What TRL passes for numbers to log, where the function takes it."""
+
+        def log_metric(name: str, value: Any) -> None:
+            self._note(name, range(count), [value] * count, count)
+
+        def log_extra(column: str, values: Any) -> None:
+            self._note(column, range(count), list(values)[:count], count)
+
+        functions = dict(zip(LOGS, (log_metric, log_extra), strict=True))
+        return {name: call for name, call in functions.items() if name in self.names or self.trl}
+
+    def _note(self, name: str, rows: Sequence[int], values: Sequence[Any], count: int) -> None:
+        """Keep what is a finite number."""
+        column = self.extra.get(str(name), [None] * count)
+        for row, value in zip(rows, values, strict=False):
+            if isinstance(value, (int, float)) or hasattr(value, "__float__"):
+                number = float(value)
+                column[row] = number if abs(number) <= LARGEST else None
+        if len(self.extra) < MOST_EXTRA or str(name) in self.extra:
+            self.extra[str(name)] = column
+
+    def _checked(self, row: int, value: Any, count: int) -> tuple[float | None, str]:
+        """A sample's value; a mapping holds it as `reward`, beside further numbers."""
+        if isinstance(value, dict) and "reward" in value:
+            for name, further in value.items():
+                if name != "reward":
+                    self._note(name, [row], [further], count)
+            value = value["reward"]
+        return _checked(value)
 
     def _named(self, values: dict[str, Any]) -> dict[str, Any]:
         if self.rest:
             return {name: value for name, value in values.items() if name not in self.options}
         return {name: values[name] for name in self.names if name in values}
 
-    def _one(self, row: dict[str, Any]) -> tuple[float | None, str]:
+    def _one(self, i: int, row: dict[str, Any], count: int) -> tuple[float | None, str]:
         try:
-            return _checked(self.function(**row, **self.options))
+            return self._checked(i, self.function(**row, **self.options), count)
         except Exception as error:
             return None, described(error)
 
     async def _gathered(self, rows: Sequence[dict[str, Any]]) -> list[tuple[float | None, str]]:
         calls = (self.function(**row, **self.options) for row in rows)
         results = await asyncio.gather(*calls, return_exceptions=True)
-        return [(None, described(r)) if isinstance(r, BaseException) else _checked(r) for r in results]
+        return [
+            (None, described(r)) if isinstance(r, BaseException) else self._checked(i, r, len(rows))
+            for i, r in enumerate(results)
+        ]
 
 
 class NoList(TypeError):
@@ -182,12 +225,13 @@ def main() -> None:
             if reward is None:
                 _limit(request["memory_gb"])
                 reward = Reward(load(request), request["options"])
-                about = ("batched", "rest", "columns", "needed")
+                about = ("batched", "rest", "columns", "needed", "trl")
                 answer["about"] = {name: getattr(reward, name) for name in about}
             else:
                 # If the trainer is gone while the function blocks every thread, the kernel ends the process.
                 signal.setitimer(signal.ITIMER_PROF, request["cpu_s"])
                 answer["scores"] = reward.score(request["lists"], runner)
+                answer["extra"] = reward.extra
         except BaseException as error:  # SystemExit too: a function must not be able to end the process
             answer |= {
                 "error": str(error) if isinstance(error, NoList) else described(error),

@@ -51,7 +51,7 @@ class Episodes(NamedTuple):
                 completion=rollouts.texts[row],
                 reward=self.scores[row].reward,
                 advantage=advantage[row],
-                rewards=self.scores[row].components,
+                rewards={**self.scores[row].components, **self.scores[row].extra},
                 length=lengths[row],
                 truncated=truncated[row],
                 solved=None if self.scores[row].failed else self.scores[row].solved,
@@ -158,7 +158,8 @@ class Collector:
         outcomes = [outcome for _, part in parts for outcome in part]
         problems = [problem for problem in problems for _ in range(sampling.group_size)]
         on_phase("reward")
-        scores = self._ranks.from_lead(lambda: self._task.score_all(problems, rollouts.texts))
+        scored = _with_facts(problems, rollouts) if self._task.reads_generated else problems
+        scores = self._ranks.from_lead(lambda: self._task.score_all(scored, rollouts.texts))
         for row, outcome in enumerate(outcomes):
             if outcome.failed:  # without the environment's answer there is no score
                 self.outages[outcome.failed] += 1
@@ -188,6 +189,15 @@ class Collector:
         stops = self._stops
         rollouts = self._engine.generate(prompts, sampling._replace(stop_ids=stops.ids, stop_texts=stops.longer))
         return cut_at(rollouts, stops, self._tokenizer.pad_token_id)
+
+
+def _with_facts(problems: list[Problem], rollouts: Rollouts) -> list[Problem]:
+    """The problems with facts about their completions, under the names that reward functions use."""
+    rows = zip(
+        rollouts.completion_ids_BT.tolist(), rollouts.span_B.tolist(), rollouts.truncated_B.tolist(), strict=True
+    )
+    facts = [{"completion_ids": ids[:span], "finish_reason": "length" if cut else "stop"} for ids, span, cut in rows]
+    return [replace(problem, generated=known) for problem, known in zip(problems, facts, strict=True)]
 
 
 def _with_signal(parts: list[Episodes], group_size: int) -> int:

@@ -195,3 +195,47 @@ def test_what_the_chat_template_refuses_is_said_with_its_line(task, write, chat_
     good, bad = ([{"role": role, "content": "x"}] for role in ("user", "robot"))
     with pytest.raises(ValueError, match="line 2: the chat template rejects it: unknown role"):
         task(write({"prompt": good, "answer": 0}, {"prompt": bad, "answer": 0}), chat_tokenizer)
+
+
+# --- chats as data sets have them -------------------------------------------------------------------------------------
+
+
+def test_parts_of_text_and_calls_of_tools_are_messages_like_any_other(task, write, chat_tokenizer):
+    chat_tokenizer.chat_template = (
+        "{{ bos_token }}{% for m in messages %}{{ m.role }}:{{ m.content }}"
+        "{% for c in m.tool_calls or [] %}<{{ c.function.name }}>{% endfor %};{% endfor %}"
+        "{% if tools %}{{ tools | length }} tools{% endif %}{% if loud %}!{% endif %}"
+    )
+    messages = [
+        {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},
+        {"role": "assistant", "content": None, "tool_calls": [{"type": "function", "function": {"name": "f"}}]},
+        {"role": "tool", "content": "c", "name": "f"},
+    ]
+    path = write({"prompt": messages, "answer": "5", "tools": [{"name": "f"}]})
+    wanted = "<bos>user:ab;assistant:<f>;tool:c;"
+    assert first(task(path, chat_tokenizer, held_out=0)).prompt == wanted
+    options = {"tools_column": "tools", "chat_template_kwargs": {"loud": True}}
+    data = task(path, chat_tokenizer, held_out=0, **options)
+    assert first(data).prompt == f"{wanted}1 tools!"
+    assert [message["content"] for message in first(data).messages] == ["ab", "", "c"]
+
+
+@pytest.mark.parametrize(
+    "content", [None, [{"type": "image", "image": "x.png"}], [{"type": "text", "text": 5}], {"text": "x"}]
+)
+def test_a_message_without_text_is_refused_with_its_line(task, write, chat_tokenizer, content):
+    with pytest.raises(ValueError, match="line 1: column 'prompt' holds a message"):
+        task(write({"prompt": [{"role": "user", "content": content}], "answer": ""}), chat_tokenizer, held_out=0)
+
+
+def test_tools_that_are_no_list_are_refused(task, write, chat_tokenizer):
+    row = {"prompt": [{"role": "user", "content": "x"}], "answer": "", "tools": "not json"}
+    with pytest.raises(ValueError, match="line 1: column 'tools' .data.tools_column. must hold a list"):
+        task(write(row), chat_tokenizer, tools_column="tools", held_out=0)
+
+
+def test_plain_text_has_no_messages(task, write, chat_tokenizer):
+    path = write({"prompt": "hi", "answer": ""})
+    assert first(task(path, chat_tokenizer, held_out=0)).messages == []
+    asked = [{"role": "user", "content": "hi"}]
+    assert first(task(path, chat_tokenizer, chat=True, held_out=0)).messages == asked
