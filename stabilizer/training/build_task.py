@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from stabilizer.training.data.task import DataTask
 from stabilizer.training.rewards.task import RewardedTask
 from stabilizer.training.settings import TrainConfig
-from stabilizer.training.tasks import DATA, TASKS, Task
+from stabilizer.training.tasks import DATA, TASKS, DerivedTask, Problem, Score, Task
 
 
 def build_task(config: TrainConfig, tokenizer: Any, *, scores: bool = True) -> Task:
@@ -16,6 +17,15 @@ def build_task(config: TrainConfig, tokenizer: Any, *, scores: bool = True) -> T
     A process that never `scores` needs no reward functions.
     """
     task = DataTask(config.data, tokenizer) if config.task == DATA else TASKS[config.task]
+    if config.environment.use and not config.reward.functions:
+        return PlayedTask(task)
     if not (config.reward.functions and scores):
         return task
     return RewardedTask(task, config.reward, task.environment(config.search))
+
+
+class PlayedTask(DerivedTask):
+    """Problems whose only reward is that of their environment."""
+
+    def score_all(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[Score]:
+        return [Score(0.0, False, {}) for _ in problems]

@@ -23,16 +23,19 @@ def anchored(config: TrainConfig) -> TrainConfig:
         config,
         model=config.model if builtin else _whole(config.model),
         data=replace(data, path=_whole(data.path), held_out_path=_whole(data.held_out_path)),
-        reward=replace(config.reward, functions=[_anchored(entry) for entry in config.reward.functions]),
+        reward=replace(config.reward, functions=[_spec_anchored(entry) for entry in config.reward.functions]),
         search=replace(config.search, corpus=_whole(config.search.corpus)),
+        environment=replace(config.environment, use=_anchored(config.environment.use)),
     )
 
 
-def _anchored(entry: str | dict[str, Any]) -> str | dict[str, Any]:
-    if isinstance(entry, dict):
-        return {**entry, "use": _anchored(entry["use"])}
-    path, colon, function = entry.rpartition(":")
-    return f"{_whole(path)}:{function}" if colon and path.endswith(".py") else entry
+def _spec_anchored(entry: str | dict[str, Any]) -> str | dict[str, Any]:
+    return {**entry, "use": _anchored(entry["use"])} if isinstance(entry, dict) else _anchored(entry)
+
+
+def _anchored(use: str) -> str:
+    path, colon, name = use.rpartition(":")
+    return f"{_whole(path)}:{name}" if colon and path.endswith(".py") else use
 
 
 def _whole(name: str) -> str:
@@ -41,10 +44,10 @@ def _whole(name: str) -> str:
 
 
 def digests(config: TrainConfig) -> dict[str, str]:
-    """Path -> sha256 of the problems, documents and reward functions of a configuration, where they are local files."""
+    """Path -> sha256 of the data, reward functions and environment of a configuration, where they are local files."""
     config = anchored(config)
     uses = [entry["use"] if isinstance(entry, dict) else entry for entry in config.reward.functions]
-    paths = [use.rpartition(":")[0] for use in uses]
+    paths = [use.rpartition(":")[0] for use in (*uses, config.environment.use)]
     paths += [config.data.path, config.data.held_out_path, config.search.corpus]
     return {path: digest for path in dict.fromkeys(paths) if path and (digest := _digest(path))}
 

@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from stabilizer.core.algorithms import ALGORITHMS
 from stabilizer.core.knobs import GROUPED, KNOBS
 from stabilizer.training.data.config import DataConfig
+from stabilizer.training.environments.config import EnvironmentConfig
 from stabilizer.training.environments.search import SearchConfig
 from stabilizer.training.rewards.config import RewardConfig, read_specs
 from stabilizer.training.tasks import DATA, HELD_OUT, TASKS
@@ -344,6 +345,8 @@ class TrainConfig:
     """Completions saved for display."""
     search: SearchConfig = field(default_factory=SearchConfig)
     """The search environment."""
+    environment: EnvironmentConfig = field(default_factory=EnvironmentConfig)
+    """An environment of your own."""
 
     def __post_init__(self) -> None:
         _check(self)
@@ -409,8 +412,8 @@ def _run_rules(c: TrainConfig) -> Rules:
         ),
         (
             "reward.functions",
-            c.task != DATA or bool(c.reward.functions),
-            "at least one function with a data set, for example [numeric] or [reward.py:mine]",
+            c.task != DATA or bool(c.reward.functions) or bool(c.environment.use),
+            "at least one function with a data set, for example [numeric] or [reward.py:mine], or set environment.use",
         ),
         ("reward.timeout_s", 0 < c.reward.timeout_s <= 86400, "above 0 and at most a day"),
         ("reward.import_timeout_s", 0 < c.reward.import_timeout_s <= 86400, "above 0 and at most a day"),
@@ -558,9 +561,13 @@ def _part_rules(c: TrainConfig) -> Rules:
         ("rollout.stop", all(c.rollout.stop), "texts with at least one character"),
         (
             "rollout.stop",
-            not c.rollout.stop or not (c.search.url or c.search.corpus or c.task == "search"),
-            "empty with the search environment, which has end texts of its own",
+            not c.rollout.stop or not (_searches(c) or c.environment.use),
+            "empty with an environment, which names the texts that end a turn",
         ),
+        ("environment.use", not (c.environment.use and _searches(c)), "empty where the policy may search"),
+        ("environment.max_turns", c.environment.max_turns >= 1, "at least 1"),
+        ("environment.timeout_s", 0 < c.environment.timeout_s <= 86400, "above 0 and at most a day"),
+        ("environment.import_timeout_s", 0 < c.environment.import_timeout_s <= 86400, "above 0 and at most a day"),
         (
             "rollout.vllm.max_model_len",
             (c.rollout.vllm.max_model_len or 2) >= 2,
@@ -580,6 +587,10 @@ def _part_rules(c: TrainConfig) -> Rules:
         ("rollout.vllm.probe", c.rollout.vllm.probe >= 1, "at least 1: nothing else shows stale weights"),
         ("rollout.vllm.tolerance", (c.rollout.vllm.tolerance or 0) >= 0, "0 or more, or null"),
     )
+
+
+def _searches(config: TrainConfig) -> bool:
+    return bool(config.search.url or config.search.corpus) or config.task == "search"
 
 
 def _check_choices(config: TrainConfig) -> None:

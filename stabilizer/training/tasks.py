@@ -130,6 +130,29 @@ class Task:
         return frozenset(self.held_out_indices)
 
 
+class DerivedTask(Task):
+    """The problems of another task, scored in another way."""
+
+    def __init__(self, problems: Task):
+        self._problems = problems
+        self.name = problems.name
+        self.size = problems.size
+        self.columns = problems.columns
+        self.notes = problems.notes
+
+    def problem(self, index: int) -> Problem:
+        return self._problems.problem(index)
+
+    def held_out(self, count: int) -> list[Problem]:
+        return self._problems.held_out(count)
+
+    def training(self, count: int, *, seed: int, salt: int, cursor: int) -> list[Problem]:
+        return self._problems.training(count, seed=seed, salt=salt, cursor=cursor)
+
+    def encode(self, problems: Sequence[Problem], tokenizer: Tokenizer) -> list[list[int]]:
+        return self._problems.encode(problems, tokenizer)
+
+
 class Addition(Task):
     """Two-digit addition with the digits of the sum reversed, right or wrong: '37+58=' is solved by '59'.
 

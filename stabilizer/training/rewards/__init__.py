@@ -7,12 +7,12 @@ A reward is a function, called with keyword arguments. A singular or plural para
 
 Either form may take `prompt`/`prompts` (the text the policy read), `answer`/`answers` (the data's answer column) and
 any other column of the data by its name (a list of values in the second form). It gets the columns it names, or all of
-them if it takes `**columns`. It may also name `completion_ids` and `finish_reason` (`stop` or `length`). Either form may be `async def`: the samples of the first form then run concurrently.
-Further parameters with a default are options, set in the configuration. A number is the reward; `None` means that this
-function does not apply to the sample, which leaves it out of the weighted sum. A mapping holds the number as `reward`,
-beside further numbers to log. Everything else (an exception, NaN,
-text, a list of another length, a hang, the end of the process) is a failure: the sample gets no reward and teaches
-nothing.
+them if it takes `**columns`. It may also name `completion_ids` and `finish_reason` (`stop` or `length`). Either form
+may be `async def`: the samples of the first form then run concurrently. Further parameters with a default are options,
+set in the configuration. A number is the reward; `None` means that this function does not apply to the sample, which
+leaves it out of the weighted sum. A mapping holds the number as `reward`, beside further numbers to log. Everything
+else (an exception, NaN, text, a list of another length, a hang, the end of the process) is a failure: the sample gets
+no reward and teaches nothing.
 
 A function in TRL's form (`completions` and `**kwargs`, without `answers`) gets a chat as lists of messages, and the
 functions `log_metric` and `log_extra`. If it accepts only the other form of a chat, it gets that one.

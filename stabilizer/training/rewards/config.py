@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from stabilizer.core.nearest import nearest
-from stabilizer.core.paths import expanded
 from stabilizer.training.rewards import BUILTIN, ENTRY_POINTS
+from stabilizer.training.user_code import Code, read_code
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,28 +35,17 @@ class RewardConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class RewardSpec:
-    """One function with its weight in the sum. A file's text is read once: later edits do not affect the run."""
+    """One function with its weight in the sum."""
 
     name: str
     use: str
     weight: float
     options: Mapping[str, Any]
-    file: Path | None
-    function: str
+    code: Code
 
     def load_request(self, memory_gb: float) -> dict[str, Any]:
         """The data the worker needs to load it."""
-        try:
-            source = None if self.file is None else self.file.read_text(encoding="utf-8")
-        except UnicodeDecodeError as error:
-            raise ValueError(f"{self.file}: not UTF-8 text ({error.reason} at byte {error.start})") from None
-        return {
-            "function": self.function,
-            "file": None if self.file is None else str(self.file),
-            "source": source,
-            "options": dict(self.options),
-            "memory_gb": memory_gb,
-        }
+        return self.code.load_request() | {"options": dict(self.options), "memory_gb": memory_gb}
 
 
 def read_specs(config: RewardConfig) -> list[RewardSpec]:
@@ -91,28 +78,8 @@ def _spec(i: int, entry: str | dict[str, Any]) -> RewardSpec:
         raise ValueError(f"{where}: weight = {weight!r}: must be a number")
     if not isinstance(options, dict):
         raise ValueError(f"{where}: options = {options!r}: must be a mapping, for example {{tolerance: 0.01}}")
-    file, function = _found(where, use)
-    name = str(entry.get("name") or function)
+    code = read_code(where, use, ENTRY_POINTS, "function", BUILTIN)
+    name = str(entry.get("name") or code.name)
     if not name.replace("_", "").replace("-", "").isalnum():
         raise ValueError(f"{where}: name = {name!r}: use only letters, digits, - and _ (for the metric's name)")
-    return RewardSpec(name=name, use=use, weight=float(weight), options=options, file=file, function=function)
-
-
-def _found(where: str, use: str) -> tuple[Path | None, str]:
-    path, colon, function = use.rpartition(":")
-    if colon and path.endswith(".py"):
-        file = expanded(path, f"{where}: {use}")
-        if not file.is_file():
-            raise ValueError(f"{where}: {use}: no such file: {file.absolute()}")
-        return file.resolve(), function
-    if use.endswith(".py"):
-        raise ValueError(f"{where}: {use}: no function is named; write {use}:FUNCTION")
-    entries = {entry.name for entry in importlib.metadata.entry_points(group=ENTRY_POINTS)}
-    if use in BUILTIN or use in entries:
-        return None, use
-    known = [*BUILTIN, *sorted(entries - set(BUILTIN))]
-    hint = nearest(use, known)
-    raise ValueError(
-        f"{where}: no reward function {use!r}; {f'nearest is {hint!r}; ' if hint else ''}there are {', '.join(known)},"
-        " or your own as FILE.py:FUNCTION"
-    )
+    return RewardSpec(name=name, use=use, weight=float(weight), options=options, code=code)

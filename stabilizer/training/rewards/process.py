@@ -99,13 +99,17 @@ class RewardProcess:
 
     def score(self, lists: dict[str, list[Any]], timeout_s: float) -> list[tuple[float | None, str]]:
         """(value, reason for no value) of each sample; CallFailed if there are no values at all."""
+        self.extra = {}
+        answer = self.ask({"lists": lists}, timeout_s)
+        self.extra = answer["extra"]
+        return [(value, why) for value, why in answer["scores"]]
+
+    def ask(self, request: dict[str, Any], timeout_s: float) -> dict[str, Any]:
+        """The answer to a request; CallFailed if there is none."""
         self.start()
         # CPU seconds of all threads together, far above the deadline: ends the process when no trainer waits any more.
         cpu_s = (timeout_s + 10) * (os.cpu_count() or 1)
-        self.extra = {}
-        answer = self._exchange({"lists": lists, "cpu_s": cpu_s}, timeout_s)
-        self.extra = answer["extra"]
-        return [(value, why) for value, why in answer["scores"]]
+        return self._exchange(request | {"cpu_s": cpu_s}, timeout_s)
 
     def kill(self) -> None:
         """End the process while another thread may wait for it: that thread sees it die, and closes its pipes."""

@@ -14,17 +14,17 @@ from stabilizer.training.environments import Environment
 from stabilizer.training.environments.search import SearchConfig, answer_of
 from stabilizer.training.rewards.config import RewardConfig
 from stabilizer.training.rewards.runner import RewardRunner
-from stabilizer.training.tasks import Problem, Score, Task, Tokenizer
+from stabilizer.training.tasks import DerivedTask, Problem, Score, Task
 
 EPISODE = "episode"
 
 
-class RewardedTask(Task):
+class RewardedTask(DerivedTask):
     """The problems of a task, rewarded by functions. Only the scores differ from those of the task."""
 
     def __init__(self, problems: Task, config: RewardConfig, environment: Environment | None):
+        super().__init__(problems)
         self.reads_generated = True
-        self._problems = problems
         self._environment = environment
         if environment and EPISODE in problems.columns:
             raise ValueError(
@@ -32,23 +32,8 @@ class RewardedTask(Task):
                 " wrote and read: rename the column"
             )
         self._runner = RewardRunner(config, (*problems.columns, EPISODE) if environment else problems.columns)
-        self.name = problems.name
-        self.size = problems.size
-        self.columns = problems.columns
         self.failures = self._runner.failures  # keeps counting during the run
         self.notes = (*problems.notes, *self._runner.notes)
-
-    def problem(self, index: int) -> Problem:
-        return self._problems.problem(index)
-
-    def held_out(self, count: int) -> list[Problem]:
-        return self._problems.held_out(count)
-
-    def training(self, count: int, *, seed: int, salt: int, cursor: int) -> list[Problem]:
-        return self._problems.training(count, seed=seed, salt=salt, cursor=cursor)
-
-    def encode(self, problems: Sequence[Problem], tokenizer: Tokenizer) -> list[list[int]]:
-        return self._problems.encode(problems, tokenizer)
 
     def environment(self, config: SearchConfig) -> Environment | None:
         return self._environment

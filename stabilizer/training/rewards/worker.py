@@ -1,4 +1,4 @@
-"""The process of one reward function. A crash or hang in it cannot stop training.
+"""The process of one reward function or environment. A crash or hang in it cannot stop training.
 
 It is started by its path and needs only the standard library; torch is imported only if the function imports it. The
 trainer's end is `process.py`. Requests are pickles and answers are JSON, over the pipes that were standard input and
@@ -137,6 +137,76 @@ class Reward:
             for i, r in enumerate(results)
         ]
 
+    def answer(self, request: dict[str, Any], runner: asyncio.Runner) -> dict[str, Any]:
+        """The scores that a request asks for."""
+        return {"scores": self.score(request["lists"], runner), "extra": self.extra}
+
+    def about(self) -> dict[str, Any]:
+        """What the trainer needs to know of it."""
+        return {name: getattr(self, name) for name in ("batched", "rest", "columns", "needed", "trl")}
+
+
+class Game:
+    """A loaded environment: one object of the class for each episode of a step."""
+
+    def __init__(self, made: Callable[..., Any], options: dict[str, Any]):
+        if not callable(getattr(made, "step", None)):
+            raise ValueError("an environment needs a method `step(text)` that returns (reply, done) or more")
+        self._made, self._options = made, options
+        self._games: list[Any] = []
+        made(**options)  # so that wrong options are found at the start
+
+    def about(self) -> dict[str, Any]:
+        """What the trainer needs to know of it."""
+        calls = getattr(self._made, "calls", ())
+        if isinstance(calls, str) or not all(isinstance(call, str) and call for call in calls):
+            raise ValueError(f"`calls` must be a tuple of texts that end a turn, not {calls!r}")
+        return {"calls": list(calls), "role": str(getattr(self._made, "role", "user"))}
+
+    def answer(self, request: dict[str, Any], runner: asyncio.Runner) -> dict[str, Any]:
+        """Begin episodes, or answer a turn of some of them."""
+        if "begin" in request:
+            self._games = []
+            return {"begun": [self._begun(columns) for columns in request["begin"]]}
+        return {"steps": runner.run(self._stepped(request["steps"]))}
+
+    def _begun(self, columns: dict[str, Any]) -> str:
+        self._games.append(None)
+        try:
+            game = self._made(**self._options)
+            if reset := getattr(game, "reset", None):
+                parameters = inspect.signature(reset).parameters
+                rest = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+                reset(**{name: value for name, value in columns.items() if rest or name in parameters})
+        except Exception as error:
+            return described(error)
+        self._games[-1] = game
+        return ""
+
+    async def _stepped(self, turns: Sequence[tuple[int, str]]) -> list[tuple[str, bool, float | None, str]]:
+        return list(await asyncio.gather(*(self._step(number, text) for number, text in turns)))
+
+    async def _step(self, number: int, text: str) -> tuple[str, bool, float | None, str]:
+        try:
+            game = self._games[number] if number < len(self._games) else None
+            if game is None:
+                return "", True, None, "its process was restarted in the middle of the episode"
+            result = game.step(text)
+            return _step_taken(await result if inspect.isawaitable(result) else result)
+        except Exception as error:
+            return "", True, None, described(error)
+
+
+def _step_taken(result: Any) -> tuple[str, bool, float | None, str]:
+    """(reply, done, reward, why there is none) from what `step` returned."""
+    if not isinstance(result, (tuple, list)) or len(result) not in (2, 3):
+        return "", True, None, f"step returned {type(result).__name__}, not (reply, done) or (reply, done, reward)"
+    text, done, reward = (*result, None)[:3]
+    if text is not None and not isinstance(text, str):
+        return "", True, None, f"step returned a reply of type {type(text).__name__}, not text"
+    value, why = _checked(reward)
+    return text or "", bool(done), value, why
+
 
 class NoList(TypeError):
     """A function of lists returned no list of that length, so no value can be assigned to a sample."""
@@ -184,7 +254,7 @@ def described(error: BaseException) -> str:
 
 
 def load(request: dict[str, Any]) -> Any:
-    """The function of a request: from a file (with its text), built in, or an entry point."""
+    """The function or class of a request: from a file (with its text), built in, or an entry point."""
     sys.path[:] = request["path"]
     name = request["function"]
     if request["source"] is not None:
@@ -196,13 +266,14 @@ def load(request: dict[str, Any]) -> Any:
         exec(compile(request["source"], file, "exec"), module.__dict__)  # noqa: S102 (the user's code)
         found = getattr(module, name, None)
         if not callable(found):
-            there = [key for key, value in vars(module).items() if inspect.isfunction(value) and key[0] != "_"]
-            raise ValueError(f"the file has no function {name!r}; it has {', '.join(there) or 'none'}")
+            kind, what = (inspect.isclass, "class") if request.get("kind") else (inspect.isfunction, "function")
+            there = [key for key, value in vars(module).items() if kind(value) and key[0] != "_"]
+            raise ValueError(f"the file has no {what} {name!r}; it has {', '.join(there) or 'none'}")
         return found
     rewards = importlib.import_module("stabilizer.training.rewards")
-    if name in rewards.BUILTIN:
+    if name in rewards.BUILTIN and not request.get("kind"):
         return rewards.BUILTIN[name]
-    (entry,) = importlib.metadata.entry_points(group=rewards.ENTRY_POINTS, name=name)
+    (entry,) = importlib.metadata.entry_points(group=request["group"], name=name)
     return entry.load()
 
 
@@ -210,7 +281,7 @@ def load(request: dict[str, Any]) -> Any:
 
 
 def main() -> None:
-    """Load one function, then answer requests until the trainer closes the connection."""
+    """Load one function or class, then answer requests until the trainer closes the connection."""
     requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     nowhere = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nowhere, 0)
@@ -218,20 +289,20 @@ def main() -> None:
     _die_with_the_trainer()
     _adopt_orphans()
     runner = asyncio.Runner()
-    reward, own = None, os.getpid()
+    loaded: Reward | Game | None = None
+    own = os.getpid()
     while (request := _read(requests)) is not None:
         answer, code = {"id": request["id"]}, 0
         try:
-            if reward is None:
+            if loaded is None:
                 _limit(request["memory_gb"])
-                reward = Reward(load(request), request["options"])
-                about = ("batched", "rest", "columns", "needed", "trl")
-                answer["about"] = {name: getattr(reward, name) for name in about}
+                kind = Game if request.get("kind") else Reward
+                loaded = kind(load(request), request["options"])
+                answer["about"] = loaded.about()
             else:
                 # If the trainer is gone while the function blocks every thread, the kernel ends the process.
                 signal.setitimer(signal.ITIMER_PROF, request["cpu_s"])
-                answer["scores"] = reward.score(request["lists"], runner)
-                answer["extra"] = reward.extra
+                answer |= loaded.answer(request, runner)
         except BaseException as error:  # SystemExit too: a function must not be able to end the process
             answer |= {
                 "error": str(error) if isinstance(error, NoList) else described(error),

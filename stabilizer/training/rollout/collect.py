@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,14 +15,17 @@ from transformers import PreTrainedTokenizerBase
 
 from stabilizer.core.records import Sample
 from stabilizer.training.advantages import silent_groups
+from stabilizer.training.environments.own import OwnEnvironment
 from stabilizer.training.knobs import Knobs
 from stabilizer.training.model import Policy
 from stabilizer.training.ranks import ALONE, Ranks
 from stabilizer.training.rollout.engine import Cut, Engine, Sampling
 from stabilizer.training.rollout.rollouts import Rollouts, concat
-from stabilizer.training.rollout.turns import Outcome, Stops, cut_at, play
+from stabilizer.training.rollout.turns import Outcome, Played, Stops, cut_at, play
 from stabilizer.training.settings import TrainConfig
 from stabilizer.training.tasks import Problem, Score, Task
+
+NO_REWARD = "the environment gave no reward, and there is no reward function"
 
 
 class Episodes(NamedTuple):
@@ -97,6 +100,7 @@ class Collector:
         self._arithmetic = arithmetic
         self._ranks = ranks
         self._environment = task.environment(config.search)
+        self._own = OwnEnvironment(config.environment) if config.environment.use else None
         self._stops = Stops(config.rollout.stop, policy.tokenizer) if config.rollout.stop else None
         self._cut = Cut(config.rollout.top_k, config.rollout.top_p, config.rollout.min_p)
         self.on_phase: Callable[[str], object] = unobserved
@@ -160,6 +164,11 @@ class Collector:
         on_phase("reward")
         scored = _with_facts(problems, rollouts) if self._task.reads_generated else problems
         scores = self._ranks.from_lead(lambda: self._task.score_all(scored, rollouts.texts))
+        scores = (
+            [_with_reward(score, outcome, self._config) for score, outcome in zip(scores, outcomes, strict=True)]
+            if self._own
+            else scores
+        )
         for row, outcome in enumerate(outcomes):
             if outcome.failed:  # without the environment's answer there is no score
                 self.outages[outcome.failed] += 1
@@ -171,16 +180,31 @@ class Collector:
 
     def _written(self, problems: list[Problem], sampling: Sampling) -> tuple[Rollouts, list[Outcome]] | None:
         """The policy's answers, with their outcomes in an environment; None without a problem."""
-        if not problems and self._environment is None:
+        if not problems and self._environment is None and self._own is None:
             return None
         prompts = self._task.encode(problems, self._tokenizer)
         with self._arithmetic():
+            if self._own is not None:
+                played = Played(
+                    self._own, [problem.columns for problem in problems], self._tokenizer, self._reply_text(problems)
+                )
+                return play(
+                    self._engine, prompts, played, sampling, self._tokenizer,
+                    max_turns=self._config.environment.max_turns, ranks=self._ranks,
+                )  # fmt: skip
             if self._environment is None:
                 return self._completed(prompts, sampling), []
             turns = self._config.search.max_turns
             return play(
                 self._engine, prompts, self._environment, sampling, self._tokenizer, max_turns=turns, ranks=self._ranks
             )
+
+    def _reply_text(self, problems: list[Problem]) -> Callable[[str, bool], str]:
+        """How a reply is written: as a message of a chat, or unchanged after plain text."""
+        assert self._own is not None
+        if not (problems and problems[0].messages):
+            return lambda text, ended: text
+        return ChatReply(self._tokenizer, self._own.role, self._config.data.chat_template_kwargs)
 
     def _completed(self, prompts: list[list[int]], sampling: Sampling) -> Rollouts:
         """Completions of one turn."""
@@ -189,6 +213,39 @@ class Collector:
         stops = self._stops
         rollouts = self._engine.generate(prompts, sampling._replace(stop_ids=stops.ids, stop_texts=stops.longer))
         return cut_at(rollouts, stops, self._tokenizer.pad_token_id)
+
+
+class ChatReply:
+    """A reply as a chat template writes it between two turns of the assistant."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, role: str, more: Mapping[str, Any]):
+        self._tokenizer, self._role, self._more = tokenizer, role, dict(more)
+
+    def __call__(self, text: str, ended: bool) -> str:
+        """The text after the assistant's turn; with its end token unless the turn `ended` with it."""
+        before = [{"role": "user", "content": "."}, {"role": "assistant", "content": "."}]
+        whole = self._rendered([*before, {"role": self._role, "content": text}], add_generation_prompt=True)
+        begun, eos = self._rendered(before), str(self._tokenizer.eos_token)
+        if not whole.startswith(begun.rstrip()):
+            raise ValueError(
+                f"environment.use: the chat template does not continue a chat by a message of the role {self._role!r};"
+                " set `role` of the class to one that it knows"
+            )
+        turn_ends = begun.rfind(eos) if eos in begun else len(begun)
+        return whole[turn_ends + (len(eos) if ended and eos in begun else 0) :]
+
+    def _rendered(self, messages: list[dict[str, str]], **options: bool) -> str:
+        return str(self._tokenizer.apply_chat_template(messages, tokenize=False, **self._more, **options))
+
+
+def _with_reward(score: Score, outcome: Outcome, config: TrainConfig) -> Score:
+    """The score with the reward of the environment added, which alone decides if there is no reward function."""
+    alone = not config.reward.functions
+    if outcome.reward is None:
+        return replace(score, reward=math.nan, failed=NO_REWARD) if alone and not outcome.failed else score
+    solved = outcome.reward >= config.reward.solved_at if alone else score.solved
+    components = {**score.components, "environment": outcome.reward}
+    return replace(score, reward=score.reward + outcome.reward, solved=solved, components=components)
 
 
 def _with_facts(problems: list[Problem], rollouts: Rollouts) -> list[Problem]:

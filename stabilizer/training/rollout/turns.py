@@ -9,7 +9,7 @@ log-probabilities are those of exactly the row that is learned from.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -17,6 +17,7 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from stabilizer.training.environments import Environment, Reply
+from stabilizer.training.environments.own import OwnEnvironment
 from stabilizer.training.ranks import ALONE, Ranks
 from stabilizer.training.rollout.engine import Engine, Sampling
 from stabilizer.training.rollout.rollouts import Rollouts, pad_left
@@ -34,6 +35,8 @@ class Outcome(NamedTuple):
     """Invalid calls, which got a reply that says so."""
     failed: str
     """Why the environment could not answer, '' if it did not fail."""
+    reward: float | None = None
+    """The sum of the rewards that the environment gave; None if it gave none."""
 
 
 @dataclass(slots=True)
@@ -52,10 +55,13 @@ class _Episode:
     """Whether the last turn ended with a call that has no reply yet."""
     cut: bool = False
     """Whether the last turn ended because there was no room left."""
+    broken: str = ""
+    """Why an environment of the user's own failed."""
+    reward: float | None = None
 
     @property
     def failed(self) -> str:
-        return self.replies[-1].failed if self.replies else ""
+        return self.broken or (self.replies[-1].failed if self.replies else "")
 
     @property
     def written(self) -> int:
@@ -69,13 +75,69 @@ class _Episode:
 
     def outcome(self) -> Outcome:
         invalid = sum(not reply.valid for reply in self.replies)
-        return Outcome(self.turns, len(self.replies) - invalid - bool(self.failed), invalid, self.failed)
+        lost = bool(self.replies and self.replies[-1].failed)
+        return Outcome(self.turns, len(self.replies) - invalid - lost, invalid, self.failed, self.reward)
+
+
+class Played:
+    """An environment of the user's own over the episodes of one call of `play`.
+
+    It is asked after every turn, so it also sees a last or truncated one, and may reward it.
+    """
+
+    ends = ()
+
+    def __init__(
+        self,
+        environment: OwnEnvironment,
+        columns: Sequence[Mapping[str, Any]],
+        tokenizer: PreTrainedTokenizerBase,
+        reply_text: Callable[[str, bool], str],
+    ):
+        self.calls = environment.calls
+        self._environment, self._columns, self._tokenizer = environment, columns, tokenizer
+        self._reply_text = reply_text
+        self._number: dict[int, int] = {}
+
+    def begin(self, episodes: Sequence[_Episode]) -> None:
+        """Begin all episodes; `columns` are those of their prompts, in order."""
+        size = len(episodes) // max(len(self._columns), 1)
+        begun = self._environment.begin([row for row in self._columns for _ in range(size)])
+        for number, (episode, why) in enumerate(zip(episodes, begun, strict=True)):
+            self._number[id(episode)] = number
+            episode.broken = why
+
+    def stepped(
+        self, playing: Sequence[_Episode], max_completion: int, max_length: int | None, *, last: bool
+    ) -> list[_Episode]:
+        """Let the environment answer a turn of these episodes; returns those that go on."""
+        asked = [episode for episode in playing if not episode.broken]
+        turns = [episode.texts[-1] for episode in asked]
+        steps = self._environment.step([self._number[id(e)] for e in asked], turns) if asked else []
+        goes_on = []
+        for episode, step in zip(asked, steps, strict=True):
+            episode.broken, episode.calling = step.failed, False
+            if step.reward is not None:
+                episode.reward = (episode.reward or 0.0) + step.reward
+            if step.done or step.failed:
+                continue
+            ended = episode.ids[-1] == self._tokenizer.eos_token_id
+            text = self._reply_text(step.text, ended)
+            ids = self._tokenizer(text, add_special_tokens=False)["input_ids"]
+            full = max_length and len(episode.prompt + episode.ids + ids) >= max_length
+            if last or full or episode.cut or episode.written >= max_completion:
+                episode.cut = True  # the environment would have gone on
+                continue
+            episode.replies.append(Reply(step.text))
+            episode.extend(ids, [0.0] * len(ids), text, chosen=False)
+            goes_on.append(episode)
+        return goes_on
 
 
 def play(
     engine: Engine,
     prompts: Sequence[Sequence[int]],
-    environment: Environment,
+    environment: Environment | Played,
     sampling: Sampling,
     tokenizer: PreTrainedTokenizerBase,
     *,
@@ -86,13 +148,16 @@ def play(
 
     An episode ends at the model's end token, at a text in `environment.ends`, when the environment fails, after
     `max_turns` turns, when the policy has written `sampling.max_completion` tokens, and when the engine has no room for
-    another token. In the last three cases it counts as truncated. Replies use the engine's room, but not the policy's
-    limit; a reply without room for a token after it is left out. A rank that has finished its episodes takes part in
-    the others' turns, so that random numbers do not depend on the number of ranks.
+    another token. In the last three cases it counts as truncated. An environment of the user's own decides itself
+    whether an end token ends the episode. Replies use the engine's room, but not the policy's limit; a reply without
+    room for a token after it is left out. A rank that has finished its episodes takes part in the others' turns, so
+    that random numbers do not depend on the number of ranks.
     """
     stops = Stops((*environment.calls, *environment.ends), tokenizer)
     episodes = [_Episode(list(prompt)) for prompt in prompts for _ in range(sampling.group_size)]
     playing, device = episodes, torch.device("cpu")
+    if isinstance(environment, Played):
+        environment.begin(episodes)
     for turn in range(max_turns):
         first, whole = ranks.place(len(playing) if turn else len(prompts))
         if not whole:
@@ -108,8 +173,11 @@ def play(
         else:
             written = engine.generate([e.prompt + e.ids for e in playing], now._replace(group_size=1))
         _add_turns(playing, written, sampling.max_completion, stops, environment.calls)
-        waiting = [e for e in playing if e.calling and e.written < sampling.max_completion]
         last = turn + 1 == max_turns
+        if isinstance(environment, Played):
+            playing = environment.stepped(playing, sampling.max_completion, engine.max_length, last=last)
+            continue
+        waiting = [e for e in playing if e.calling and e.written < sampling.max_completion]
         playing = [] if last else _answered(waiting, environment, tokenizer, engine.max_length)
     if not episodes:
         return None
