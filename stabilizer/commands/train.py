@@ -33,6 +33,7 @@ FIXED_AT_START = {
     "variant": "--variant",
     "steps": "--steps",
     "seed": "--seed",
+    "stage": "--stage",
 }
 """Arguments that are fixed when a run starts, and so can't be combined with `--resume`."""
 
@@ -51,6 +52,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="set one configuration key, e.g. optim.lr=1e-4; may be repeated",
     )
     parser.add_argument("--variant", help="named set of changes, e.g. `unstable` for a run that breaks on purpose")
+    parser.add_argument(
+        "--stage", choices=("rl", "sft"), help="sft: supervised fine-tuning on demonstrations, as a start for rl"
+    )
     parser.add_argument("--steps", type=int, help="number of training steps")
     parser.add_argument("--seed", type=int, help="random seed")
     parser.add_argument("--resume", type=Path, metavar="RUN", help="resume this run")
@@ -162,7 +166,13 @@ def _begun(args: argparse.Namespace, ranks: Ranks | None) -> Session:
     if args.resume:
         return Session.resume(args.resume, args.remedy or _mode_of(args.resume), fork_steps=args.fork, ranks=ranks)
     config = load_config(
-        args.config, overrides=args.set, task=args.task, variant=args.variant, steps=args.steps, seed=args.seed
+        args.config,
+        overrides=args.set,
+        task=args.task,
+        variant=args.variant,
+        steps=args.steps,
+        seed=args.seed,
+        stage=args.stage,
     )
     path = args.runs / new_run_id(config.task)
     return Session.start(config, path, args.remedy or "suggest", fork_steps=args.fork, ranks=ranks)

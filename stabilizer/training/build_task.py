@@ -17,15 +17,15 @@ def build_task(config: TrainConfig, tokenizer: Any, *, scores: bool = True) -> T
     A process that never `scores` needs no reward functions.
     """
     task = DataTask(config.data, tokenizer) if config.task == DATA else TASKS[config.task]
-    if config.environment.use and not config.reward.functions:
-        return PlayedTask(task)
+    if not config.reward.functions and (config.environment.use or (config.stage == "sft" and config.task == DATA)):
+        return UnscoredTask(task)
     if not (config.reward.functions and scores):
         return task
     return RewardedTask(task, config.reward, task.environment(config.search))
 
 
-class PlayedTask(DerivedTask):
-    """Problems whose only reward is that of their environment."""
+class UnscoredTask(DerivedTask):
+    """Problems without a score of their own: an environment rewards them, or they are demonstrated."""
 
     def score_all(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[Score]:
         return [Score(0.0, False, {}) for _ in problems]

@@ -20,7 +20,7 @@ from stabilizer.configs import yaml_keys
 from stabilizer.configs.bounds import MAX_BYTES, TooMuch
 from stabilizer.core.algorithms import ALGORITHMS
 from stabilizer.core.nearest import nearest_key
-from stabilizer.training.presets import TASK_DEFAULTS, VARIANTS
+from stabilizer.training.presets import SFT, SFT_RATES, TASK_DEFAULTS, VARIANTS
 from stabilizer.training.settings import TrainConfig
 from stabilizer.training.tasks import DATA, TASKS
 
@@ -33,18 +33,21 @@ def load_config(
     variant: str | None = None,
     steps: int | None = None,
     seed: int | None = None,
+    stage: str | None = None,
 ) -> TrainConfig:
     """The configuration of `source` (a task name, a YAML file, or None for the defaults), changed by the other
     arguments.
 
-    Later wins: the task's defaults, the file, the named `variant`, `overrides` ("optim.lr=1e-3"), then `task`, `steps`
-    and `seed`. Raises ValueError for anything unknown or impossible.
+    Later wins: the task's defaults, the file, the named `variant`, `overrides` ("optim.lr=1e-3"), then `task`, `steps`,
+    `seed` and `stage`. Raises ValueError for anything unknown or impossible.
     """
-    layers = _layers(source, variant, overrides, {"task": task, "steps": steps, "seed": seed})
+    layers = _layers(source, variant, overrides, {"task": task, "steps": steps, "seed": seed, "stage": stage})
     implied = DATA if any("data.path" in layer for _, layer in layers) else "addition"
     name = _chosen("task", layers, implied, TASK_DEFAULTS)
     recipe = _chosen("algorithm", layers, TASK_DEFAULTS[name].get("algorithm", "grpo"), ALGORITHMS)
     defaults = [(f"defaults of {name}", dict(TASK_DEFAULTS[name])), (f"algorithm {recipe}", dict(ALGORITHMS[recipe]))]
+    if any(layer.get("stage") == "sft" for _, layer in layers):
+        defaults.append(("stage sft", SFT | ({"optim.lr": SFT_RATES[name]} if name in SFT_RATES else {})))
     merged: dict[str, Any] = {}
     for where, layer in defaults + layers:
         for key, value in layer.items():

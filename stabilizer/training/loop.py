@@ -28,10 +28,11 @@ from stabilizer.core.knobs import Checkpoint, Controls
 from stabilizer.core.records import Sample
 from stabilizer.training import checkpoint as disk
 from stabilizer.training.adaptive import AdaptiveKL, TargetEntropy
-from stabilizer.training.build_task import build_task
+from stabilizer.training.build_task import UnscoredTask, build_task
 from stabilizer.training.corrections import mismatch_weights
 from stabilizer.training.credit import Credit, give_credit
 from stabilizer.training.critic import Critic
+from stabilizer.training.demonstrations import reported
 from stabilizer.training.kl import kl_penalty
 from stabilizer.training.knobs import Knobs, initial_knobs
 from stabilizer.training.knobs import read as read_knobs
@@ -109,6 +110,7 @@ class Trainer:
         self._ring = Ring(config.checkpoint.ring, config.checkpoint.ring_mb * 1e6)
         own_arithmetic = config.rollout.engine == "builtin" and config.precision == "float32"
         self._progress = Progress(seed=config.seed, reuse=own_arithmetic)
+        self._graded = not (config.stage == "sft" and isinstance(self.task, UnscoredTask))
         self._unsynced = 0  # updates that the engine has not received
         self._torn = False  # whether a step or a load is in progress, or was interrupted
         self._begin = 0  # the step after which the current attempt began
@@ -214,7 +216,7 @@ class Trainer:
             "time/step_s": perf_counter() - began,
         }
         self._torn = False
-        return StepResult(step, metrics, samples, failure)
+        return StepResult(step, reported(metrics) if self.config.stage == "sft" else metrics, samples, failure)
 
     def _update(self, step: int, batch: Batch, knobs: Knobs, *, skip: bool) -> dict[str, float]:
         """All updates of the step; then the engine receives the new weights."""
@@ -294,6 +296,8 @@ class Trainer:
         The sampler's log-probabilities replace a pass of the learner as long as every first minibatch confirms that
         they are equal. After the first mismatch, and with an engine whose arithmetic differs, the pass is computed.
         """
+        if self.config.stage == "sft":
+            return rollouts.logp_BT, None, None
         shared = self.critic is not None and self.critic.shared
         needed = self.config.policy.top_entropy < 1 and rollouts.entropy_BT is None
         recomputed = shared or needed or not self._progress.reuse
@@ -376,7 +380,7 @@ class Trainer:
         """
         self._take_threads()
         wanted = self.config.validation
-        problems = self.task.held_out(wanted.problems)
+        problems = self.task.held_out(wanted.problems) if self._graded else []
         limit = int(self.controls.get("control/max_completion"))
         if not problems:
             return {}

@@ -66,6 +66,16 @@ TASK_DEFAULTS: dict[str, dict[str, Any]] = {
     },
 }
 
+SFT: dict[str, Any] = {
+    "policy.advantage": "none", "policy.surrogate": "reinforce", "policy.ratio": "token", "policy.average": "token",
+    "policy.kl_in": "loss", "policy.beta": 0.0, "policy.entropy_coef": 0.0, "policy.filter_groups": "off",
+    "policy.overlong_buffer": 0.0, "policy.clip_cov": 0.0, "policy.kl_cov": 0.0, "policy.minibatches": 1,
+    "policy.inner_epochs": 1, "critic.kind": "none", "rollout.group_size": 1, "rollout.prompts": 32,
+}  # fmt: skip
+"""The settings that make a run supervised. User settings override them."""
+SFT_RATES = {"data": 1e-5}
+"""Peak learning rates for supervised fine-tuning, where they differ from that of the task."""
+
 VARIANTS: dict[str, tuple[str, ...]] = {
     "unstable": ("optim.lr=4e-3", "optim.warmup_steps=20"),
 }

@@ -295,6 +295,8 @@ class TrainConfig:
     algorithm: str = "grpo"
     """A published recipe: grpo, grpo_clip_higher, dr_grpo, dapo, gspo, gmpo, cispo, sapo, gdpo, clip_cov, kl_cov, rloo,
     remax, reinforce_pp or ppo."""
+    stage: Literal["rl", "sft"] = "rl"
+    """Reinforcement learning, or supervised fine-tuning on demonstrations, as a start for it. --stage sets it."""
     steps: int = 400
     """Training steps, each with rollouts and all their updates."""
     seed: int = 0
@@ -412,7 +414,7 @@ def _run_rules(c: TrainConfig) -> Rules:
         ),
         (
             "reward.functions",
-            c.task != DATA or bool(c.reward.functions) or bool(c.environment.use),
+            c.task != DATA or bool(c.reward.functions) or bool(c.environment.use) or c.stage == "sft",
             "at least one function with a data set, for example [numeric] or [reward.py:mine], or set environment.use",
         ),
         ("reward.timeout_s", 0 < c.reward.timeout_s <= 86400, "above 0 and at most a day"),
@@ -420,6 +422,7 @@ def _run_rules(c: TrainConfig) -> Rules:
         ("reward.memory_gb", c.reward.memory_gb == 0 or c.reward.memory_gb >= 0.25, "0 (no limit) or at least 0.25"),
         ("algorithm", c.algorithm in ALGORITHMS, f"one of {', '.join(ALGORITHMS)}"),
         ("steps", c.steps >= 1, "at least 1"),
+        *_stage_rules(c),
         ("seed", c.seed >= 0, "0 or more"),
         ("threads", 1 <= c.threads <= 1024, "between 1 and 1024"),
         ("rank_timeout_s", 1 <= c.rank_timeout_s <= 604800, "between 1 and 604800 (a week)"),
@@ -436,6 +439,18 @@ def _run_rules(c: TrainConfig) -> Rules:
         ("optim.micro_tokens", c.optim.micro_tokens >= 0, "0 (no limit) or more"),
         ("lora.rank", 0 <= c.lora.rank <= 1024, "between 0 (off) and 1024"),
         ("lora.alpha", c.lora.alpha > 0, "above 0"),
+    )
+
+
+def _stage_rules(c: TrainConfig) -> Rules:
+    """Rules for supervised fine-tuning, whose loss is the objective with exactly these settings."""
+    supervised = c.policy.advantage == "none" and c.policy.surrogate == "reinforce" and c.policy.kl_in == "loss"
+    sft = c.stage == "sft"
+    return (
+        ("policy.surrogate", supervised or not sft, "reinforce, with policy.advantage=none, in the stage `sft`"),
+        ("rollout.group_size", c.rollout.group_size == 1 or not sft, "1 in the stage `sft`: one demonstration each"),
+        ("rollout.engine", c.rollout.engine == "builtin" or not sft, "builtin in the stage `sft`"),
+        ("environment.use", not (sft and c.environment.use), "empty in the stage `sft`"),
     )
 
 

@@ -152,6 +152,12 @@ class DerivedTask(Task):
     def encode(self, problems: Sequence[Problem], tokenizer: Tokenizer) -> list[list[int]]:
         return self._problems.encode(problems, tokenizer)
 
+    def demonstration(self, problem: Problem, draw: int) -> str:
+        return self._problems.demonstration(problem, draw)
+
+    def own_parts(self, demonstration: str) -> list[tuple[str, bool]]:
+        return self._problems.own_parts(demonstration)
+
 
 class Addition(Task):
     """Two-digit addition with the digits of the sum reversed, right or wrong: '37+58=' is solved by '59'.

@@ -21,6 +21,8 @@ class DataConfig:
     """Column of the prompts: text, or a list of chat messages ({role, content})."""
     answer_column: str = "answer"
     """Column of the right answers, passed to reward functions; empty if they need none."""
+    completion_column: str = ""
+    """Column of the demonstrations for the stage `sft`: text, or the assistant's message; empty: the answers."""
     template: str = ""
     """Text with columns in braces, as in '{question}\\nAnswer:'; replaces `prompt_column` as the prompt."""
     system_prompt: str = ""

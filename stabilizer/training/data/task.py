@@ -68,6 +68,20 @@ class DataTask(Task):
     def encode(self, problems: Sequence[Problem], tokenizer: Tokenizer) -> list[list[int]]:
         return [self._prompts.encode(problem.prompt) for problem in problems]
 
+    def demonstration(self, problem: Problem, draw: int) -> str:
+        column = self._prompts.config.completion_column or self._prompts.config.answer_column
+        value = problem.columns.get(column)
+        if isinstance(value, Sequence) and not isinstance(value, str) and len(value) == 1:
+            value = value[0]  # a list of one message
+        if isinstance(value, Mapping):
+            value = _content(value)
+        if value is None or value == "" or isinstance(value, (list, dict)):
+            raise ValueError(
+                f"column {column!r} (data.completion_column) holds {json.dumps(value, default=str)[:80]} for the prompt"
+                f" {problem.prompt[:60]!r}: a demonstration must be text, or one message of the assistant"
+            )
+        return str(value)
+
     def environment(self, config: SearchConfig) -> Environment | None:
         return environment(_documents(config.corpus), config) if config.url or config.corpus else None
 

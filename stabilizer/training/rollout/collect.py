@@ -15,6 +15,7 @@ from transformers import PreTrainedTokenizerBase
 
 from stabilizer.core.records import Sample
 from stabilizer.training.advantages import silent_groups
+from stabilizer.training.demonstrations import demonstrated
 from stabilizer.training.environments.own import OwnEnvironment
 from stabilizer.training.knobs import Knobs
 from stabilizer.training.model import Policy
@@ -96,6 +97,7 @@ class Collector:
         self._config = config
         self._task = task
         self._tokenizer = policy.tokenizer
+        self._device = policy.model.device
         self._engine = engine
         self._arithmetic = arithmetic
         self._ranks = ranks
@@ -128,7 +130,8 @@ class Collector:
                 seed(f"rollout {draw}" if draw else "rollout"),
                 cut=self._cut,
             )
-            parts.append(self._answered(fresh, sampling, self.on_phase))
+            answered = self._shown if self._config.stage == "sft" else self._answered
+            parts.append(answered(fresh, sampling, self.on_phase))
             if knobs.advantage == "greedy":
                 greedy.append(self._answered(fresh, Sampling(1, 0.0, knobs.max_completion), self.on_phase))
             if draw + 1 < draws and _with_signal(parts, knobs.group_size) >= knobs.prompts:
@@ -150,6 +153,15 @@ class Collector:
         scores = self._answered(problems, sampling).scores
         solved = [math.nan if score.failed else float(score.solved) for score in scores]
         return torch.tensor(solved, dtype=torch.float64)
+
+    def _shown(self, problems: list[Problem], sampling: Sampling, on_phase: Callable[[str], object]) -> Episodes:
+        """Demonstrations of the problems, each with reward 1."""
+        on_phase("data")
+        rollouts = demonstrated(
+            problems, self._task.encode(problems, self._tokenizer), self._task, self._tokenizer, self._device,
+            longest=sampling.max_completion, seed=sampling.seed,
+        )  # fmt: skip
+        return Episodes(problems, rollouts, [Score(1.0, True, {}) for _ in problems], [], len(problems))
 
     def _answered(
         self, problems: list[Problem], sampling: Sampling, on_phase: Callable[[str], object] = unobserved
