@@ -86,6 +86,8 @@ _METRICS = (
            "Tokens too far from the sampling policy to learn from."),
     Metric("policy/off_policy_masked_frac", "share of completions", "fraction", "down", "completions with a negative advantage left out because they became unlikely already",
            "Bad answers that would teach nothing more."),
+    Metric("policy/router_aux", "1", "positive", "down", "load-balancing loss of the routers before its weight, mean over the passes of the step",
+           "How unevenly the tokens are spread over the experts."),
     Metric("policy/unselected_frac", "share of tokens", "fraction", "neither", "tokens left out of the policy term by `top_entropy` or `clip_cov`",
            "Tokens that the objective does not learn from.", _STEP),
     Metric("policy/beta", "1", "positive", "neither", "weight of the KL in force: the knob times the adaptive factor", "How strongly the policy is held to its reference in effect.", "one value a step"),

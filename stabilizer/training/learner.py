@@ -102,26 +102,35 @@ class Outputs(NamedTuple):
     entropy_BT: Tensor
     value_BT: Tensor | None
     """None without a critic."""
+    balance_BT: Tensor | None = None
+    """None without a mixture of experts."""
 
     def detached(self) -> Outputs:
         """The same without gradients."""
-        value_BT = None if self.value_BT is None else self.value_BT.detach()
-        return Outputs(self.logp_BT.detach(), self.entropy_BT.detach(), value_BT)
+        return Outputs(*(None if part is None else part.detach() for part in self))
 
     def rows(self, row_R: Tensor) -> Outputs:
         """Some of the rows, or all in another order."""
-        value_BT = None if self.value_BT is None else self.value_BT[row_R]
-        return Outputs(self.logp_BT[row_R], self.entropy_BT[row_R], value_BT)
+        return Outputs(*(None if part is None else part[row_R] for part in self))
 
 
 def joined(parts: Sequence[Outputs]) -> Outputs:
     """The outputs of several passes joined into one."""
-    values = [part.value_BT for part in parts if part.value_BT is not None]
     return Outputs(
-        torch.cat([part.logp_BT for part in parts]),
-        torch.cat([part.entropy_BT for part in parts]),
-        torch.cat(values) if values else None,
+        *(None if any(part is None for part in same) else torch.cat(same) for same in zip(*parts, strict=True))
     )
+
+
+def router_coefficient(wanted: float | None, model: Any) -> float:
+    """The weight of the load-balancing loss; 0 for a model without experts. ValueError if one is wanted there."""
+    config = model.config.get_text_config()
+    routed = hasattr(config, "output_router_logits")
+    if wanted and not routed:
+        raise ValueError(
+            f"policy.router_aux_coef = {wanted:g}: a {type(model).__name__} reports no router logits; set it to null"
+        )
+    own = getattr(config, "router_aux_loss_coef", 0.0) or 0.0
+    return (own if wanted is None else wanted) if routed else 0.0
 
 
 class Learner:
@@ -144,6 +153,7 @@ class Learner:
         self._sharded = is_sharded(policy.model)
         self._sharers = ranks if self._sharded else ALONE
         self.moved = Moved(self.parameters, sharers=self._sharers)
+        self._router_coef = router_coefficient(config.policy.router_aux_coef, policy.model)
         self._adaptive_clip = AdaptiveClip(factor=config.optim.adaptive_clip) if config.optim.adaptive_clip else None
 
     def reset(self) -> None:
@@ -208,7 +218,7 @@ class Learner:
         for part_R in mine:
             rows = batch if len(parts) == 1 else batch.rows(part_R)
             outputs = self._outputs(rows, knobs, only_critic=only_critic)
-            loss, metrics = self._terms(rows, outputs, knobs, per_token, only_critic=only_critic)
+            loss, metrics = self._terms(rows, outputs, knobs, per_token, only_critic=only_critic, whole=len(batch))
             loss.backward()
             total = total + loss.detach()
             seen.append((part_R, outputs.detached()))
@@ -223,7 +233,7 @@ class Learner:
         if len(parts) > 1 or self._ranks.size > 1:  # metrics of a whole minibatch, from the numbers of its parts
             whole, total = self._whole(seen, total)
             with torch.no_grad():
-                _, metrics = self._terms(batch, whole, knobs, per_token, only_critic=only_critic)
+                _, metrics = self._terms(batch, whole, knobs, per_token, only_critic=only_critic, whole=len(batch))
         metrics["total"] = total
         return dict(zip(metrics, torch.stack([m.float() for m in metrics.values()]).tolist(), strict=True))
 
@@ -243,7 +253,7 @@ class Learner:
             if hidden_BTH is not None and only_critic:
                 hidden_BTH = hidden_BTH.detach()  # the policy remains unchanged while the critic warms up
             value_BT = self._critic.values(batch.rollouts, hidden_BTH) if self._critic else None
-        return Outputs(stats.logp_BT, stats.entropy_BT, value_BT)
+        return Outputs(stats.logp_BT, stats.entropy_BT, value_BT, stats.balance_BT)
 
     def _stats(self, batch: Batch, knobs: Knobs, *, hidden: bool) -> TokenStats:
         """A pass of the policy over the rows that have a gradient. The other rows are scored without gradients, or not
@@ -258,6 +268,7 @@ class Learner:
                 hidden=hidden,
                 entropy_grad=knobs.entropy_coef != 0,
                 head_dtype=torch.float32 if knobs.head_float32 else None,
+                **({"balance": True} if self._router_coef else {}),
             )
 
         rollouts, idle_B = batch.rollouts, self._idle(batch, knobs)
@@ -279,15 +290,18 @@ class Learner:
     def _idle(self, batch: Batch, knobs: Knobs) -> Tensor:
         """Rows without any gradient, as in a group with equal rewards: only advantages produce a gradient for a row."""
         in_loss = knobs.beta and self._config.policy.kl_in == "loss" and batch.ref_logp_BT is not None
-        if self._critic or knobs.entropy_coef or in_loss or batch.held_BT is not None:
+        if self._critic or knobs.entropy_coef or in_loss or batch.held_BT is not None or self._router_coef:
             return torch.zeros(len(batch), dtype=torch.bool, device=batch.mask_BT.device)
         return ~((batch.advantage_BT != 0) & batch.mask_BT).any(1)
 
     def _terms(
-        self, batch: Batch, outputs: Outputs, knobs: Knobs, per_token: Tensor, *, only_critic: bool
+        self, batch: Batch, outputs: Outputs, knobs: Knobs, per_token: Tensor, *, only_critic: bool, whole: int
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Surrogate, KL, entropy and value loss, weighted by the configuration; returns (loss, metrics)."""
-        logp_BT, entropy_BT, value_BT = outputs
+        """Surrogate, KL, entropy and value loss, weighted by the configuration; returns (loss, metrics).
+
+        `whole` is the number of rows of the minibatch of which these are a part.
+        """
+        logp_BT, entropy_BT, value_BT, balance_BT = outputs
         policy, mask_BT = self._config.policy, batch.mask_BT
         averaging = (policy.average, knobs.max_completion, per_token)
         metrics: dict[str, Tensor] = {}
@@ -316,6 +330,10 @@ class Learner:
         metrics["policy/entropy"] = masked_mean(entropy_BT.detach(), mask_BT)
         if knobs.entropy_coef:
             loss = loss - knobs.entropy_coef * average_tokens(entropy_BT, mask_BT, *averaging)
+        if balance_BT is not None:
+            balance = balance_BT.sum() / whole  # of a minibatch, the mean over the rows of its passes
+            metrics["policy/router_aux"] = balance.detach()
+            loss = loss + self._router_coef * balance
         if value_BT is not None and batch.value_BT is not None and batch.return_BT is not None:
             error, measured = value_loss(
                 value_BT, batch.value_BT, batch.return_BT, mask_BT, self._config.critic.clip_range or None, *averaging

@@ -126,6 +126,8 @@ class PolicyConfig:
     """Share of tokens, those with the largest covariance, held to the sampling policy (0.002 is usual); 0 for none."""
     kl_cov_coef: float = 1.0
     """Weight of that penalty, per nat of difference in log-probability."""
+    router_aux_coef: float | None = None
+    """Weight of the load-balancing loss of a mixture of experts; null for the one in the model's configuration."""
     kl_stop: float = 0.0
     """KL to the sampling policy, in nats per token, above which the remaining updates of a step are not made; 0 for no
     limit. It needs more than one update per step."""
@@ -479,6 +481,7 @@ def _policy_rules(c: TrainConfig) -> Rules:
         ("policy.resample_batches", 1 <= c.policy.resample_batches <= 64, "between 1 and 64"),
         ("policy.lam", 0 <= c.policy.lam <= 1, "between 0 and 1"),
         ("policy.off_policy_mask", c.policy.off_policy_mask >= 0, "0 (off) or more"),
+        ("policy.router_aux_coef", (c.policy.router_aux_coef or 0) >= 0, "0 (off) or more, or null"),
         ("policy.kl_stop", c.policy.kl_stop >= 0, "0 (off) or more"),
         *_selection_rules(c.policy),
         ("policy.overlong_factor", c.policy.overlong_factor >= 0, "0 or more"),

@@ -4,6 +4,7 @@ import pytest
 import torch
 import transformers as hf
 
+from stabilizer.training.knobs import read as read_knobs
 from stabilizer.training.model import Policy, add_adapters, build_tokenizer, load_policy, merged_state
 from stabilizer.training.rollout.engine import Sampling
 from stabilizer.training.rollout.logprobs import Scorer, has_plain_head
@@ -181,3 +182,34 @@ def test_adapters_of_the_experts_of_a_mixture_are_merged_and_handed_over():
     handed = dict(checkpoint_weights(policy.model))
     assert handed.keys() == dict(plain.model.named_parameters()).keys()
     assert all(torch.allclose(handed[name], weight, atol=1e-6) for name, weight in plain.model.named_parameters())
+
+
+def test_a_mixture_of_experts_learns_to_spread_its_tokens(trainer, tmp_path):
+    folder = saved(built(FAMILIES["Mixtral, experts"]()), tmp_path / "mixtral")
+    runs = {
+        coef: trainer(f"model={folder}", f"policy.router_aux_coef={coef}", "optim.micro_batch=8", folder=str(coef))
+        for coef in ("null", "0", "3")
+    }
+    twin = trainer(f"model={folder}", folder="twin")
+    episodes = twin.collector.episodes(read_knobs(twin.controls, twin.config.policy), twin._problems, lambda _: 5)
+    rollouts = episodes.rollouts
+    with torch.no_grad():
+        scored = Scorer().logps(twin.policy.model, rollouts, 1.0, balance=True)
+        plain = twin.policy.model(
+            input_ids=torch.cat([rollouts.prompt_ids_BP, rollouts.completion_ids_BT], 1)[:, :-1],
+            output_router_logits=True,
+        )
+    assert not rollouts.padded and scored.balance_BT.sum().item() / 16 == pytest.approx(plain.aux_loss.item(), rel=1e-5)
+    first = {coef: run.train_step().metrics for coef, run in runs.items()}
+    assert "policy/router_aux" not in first["0"], "nothing is computed for a weight of 0"
+    assert first["null"]["policy/router_aux"] == pytest.approx(first["3"]["policy/router_aux"], rel=0.1)
+    assert first["null"]["policy/loss"] == pytest.approx(first["0"]["policy/loss"], abs=1e-5)
+    for _ in range(12):
+        last = {coef: run.train_step().metrics for coef, run in runs.items()}
+    assert last["3"]["policy/router_aux"] < last["null"]["policy/router_aux"]
+
+
+def test_a_weight_for_the_routers_of_a_model_without_any_is_refused(trainer):
+    with pytest.raises(ValueError, match="policy.router_aux_coef = 0.1: a Qwen2ForCausalLM reports no router logits"):
+        trainer("policy.router_aux_coef=0.1")
+    assert "policy/router_aux" not in trainer().train_step().metrics

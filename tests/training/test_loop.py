@@ -27,7 +27,7 @@ WITH_A_CRITIC = {name for name in VOCABULARY if name.startswith("value/")} | {"c
 WHEN_CONFIGURED = {
     "optim/clip_limit", "policy/dual_clip_frac", "policy/guarded_frac", "policy/off_policy_masked_frac",
     "policy/mismatch_k1", "policy/mismatch_ratio_max", "policy/mismatch_masked_frac", "reward/overlong/mean",
-    "policy/unselected_frac", "reward/greedy/mean", "reward/raw/mean",
+    "policy/unselected_frac", "policy/router_aux", "reward/greedy/mean", "reward/raw/mean",
     "accuracy/val_pass1", "accuracy/val_passk", "rollout/sync_error", "rollout/sync_retries", "time/sync_s",
 }  # fmt: skip
 OF_EPISODES = {

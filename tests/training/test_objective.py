@@ -10,6 +10,7 @@ import math
 
 import pytest
 import torch
+from transformers import PretrainedConfig
 
 from stabilizer.core.knobs import Controls
 from stabilizer.training.config import load_config
@@ -104,7 +105,7 @@ def objective_by_hand(config, batch, logp, entropy, value, *, only_critic=False)
 class Table(torch.nn.Module):
     """Log-probability, entropy and value of every token as weights, so that their gradients can be read off."""
 
-    shared, trunk = False, None
+    shared, trunk, config = False, None, PretrainedConfig()
 
     def __init__(self, **tensors):
         super().__init__()

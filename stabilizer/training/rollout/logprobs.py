@@ -29,6 +29,9 @@ class TokenStats(NamedTuple):
     entropy_BT: Tensor
     hidden_BTH: Tensor | None
     """The last hidden state from which each token was predicted, for a value head; None unless requested."""
+    balance_BT: Tensor | None = None
+    """The load-balancing loss of a mixture of experts over the pass of each row, at its first position; None unless
+    requested."""
 
 
 class Scorer:
@@ -49,6 +52,7 @@ class Scorer:
         *,
         entropy_grad: bool = False,
         hidden: bool = False,
+        balance: bool = False,
         head_dtype: torch.dtype | None = torch.float32,
     ) -> TokenStats:
         """Log-probabilities and entropies of the completions, both at the sampling temperature.
@@ -60,12 +64,18 @@ class Scorer:
 
         def scored(rows: Rollouts) -> TokenStats:
             return self._logps(
-                model, rows, temperature, entropy_grad=entropy_grad, hidden=hidden, head_dtype=head_dtype
+                model,
+                rows,
+                temperature,
+                entropy_grad=entropy_grad,
+                hidden=hidden,
+                balance=balance,
+                head_dtype=head_dtype,
             )
 
-        logp_BT, entropy_BT, hidden_BTH = self._in_passes(scored, rollouts)
+        logp_BT, entropy_BT, hidden_BTH, balance_BT = self._in_passes(scored, rollouts)
         assert logp_BT is not None and entropy_BT is not None
-        return TokenStats(logp_BT, entropy_BT, hidden_BTH)
+        return TokenStats(logp_BT, entropy_BT, hidden_BTH, balance_BT)
 
     def hidden_states(self, model: PreTrainedModel, rollouts: Rollouts) -> Tensor:
         """Last hidden states at the positions that predict completion tokens, (B, T, H)."""
@@ -93,11 +103,14 @@ class Scorer:
         *,
         entropy_grad: bool,
         hidden: bool,
+        balance: bool,
         head_dtype: torch.dtype | None,
     ) -> TokenStats:
         if not (_is_plain(model) and has_plain_head(model)):
             with _head_in(model, head_dtype):
-                return _stats_of_own_logits(model, rollouts, temperature, entropy_grad=entropy_grad, hidden=hidden)
+                return _stats_of_own_logits(
+                    model, rollouts, temperature, entropy_grad=entropy_grad, hidden=hidden, balance=balance
+                )
         return within(
             model,
             lambda: self._stats_in_chunks(
@@ -237,12 +250,14 @@ def _head_in(model: PreTrainedModel, wanted: torch.dtype | None) -> Iterator[Non
 
 
 def _stats_of_own_logits(
-    model: PreTrainedModel, rollouts: Rollouts, temperature: float, *, entropy_grad: bool, hidden: bool
+    model: PreTrainedModel, rollouts: Rollouts, temperature: float, *, entropy_grad: bool, hidden: bool, balance: bool
 ) -> TokenStats:
     """From the logits that the model returns, which it may have modified."""
     rows = _rows(rollouts)
     kept = rows.target_BT.shape[1]
-    out = model(**rows.inputs, use_cache=False, logits_to_keep=kept, output_hidden_states=hidden)
+    more = {"output_router_logits": True} if balance else {}
+    out = model(**rows.inputs, use_cache=False, logits_to_keep=kept, output_hidden_states=hidden, **more)
     stats = stats_of_logits(out.logits, rows.target_BT, temperature, entropy_grad=entropy_grad)
     logp_BT, entropy_BT = (rows.in_place(value).masked_fill(~rollouts.mask_BT, 0.0) for value in stats)
-    return TokenStats(logp_BT, entropy_BT, rows.in_place(out.hidden_states[-1]) if hidden else None)
+    balance_BT = out.aux_loss.expand(len(rollouts), 1) if balance else None
+    return TokenStats(logp_BT, entropy_BT, rows.in_place(out.hidden_states[-1]) if hidden else None, balance_BT)
