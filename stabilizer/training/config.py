@@ -45,14 +45,11 @@ def load_config(
     implied = DATA if any("data.path" in layer for _, layer in layers) else "addition"
     name = _chosen("task", layers, implied, TASK_DEFAULTS)
     recipe = _chosen("algorithm", layers, TASK_DEFAULTS[name].get("algorithm", "grpo"), ALGORITHMS)
+    stage = _chosen("stage", layers, "rl", ("rl", "sft"))
     defaults = [(f"defaults of {name}", dict(TASK_DEFAULTS[name])), (f"algorithm {recipe}", dict(ALGORITHMS[recipe]))]
-    if any(layer.get("stage") == "sft" for _, layer in layers):
+    if stage == "sft":
         defaults.append(("stage sft", SFT | ({"optim.lr": SFT_RATES[name]} if name in SFT_RATES else {})))
-    merged: dict[str, Any] = {}
-    for where, layer in defaults + layers:
-        for key, value in layer.items():
-            if value is not None or key not in GROUPS:  # a group whose lines are all commented out sets nothing
-                merged[key] = _typed(where, key, value)
+    merged = _merged(defaults + layers)
     given = {key for _, layer in layers for key in layer}
     merged |= {key: value for key, value in _implied(merged).items() if key not in given}
     try:
@@ -63,6 +60,16 @@ def load_config(
         key = str(error).split(" = ")[0]
         place = next((where for where, layer in reversed(defaults + layers) if key in layer), None)
         raise ValueError(f"{place}: {error}" if place else str(error)) from None
+
+
+def _merged(layers: Sequence[tuple[str, Mapping[str, Any]]]) -> dict[str, Any]:
+    """The keys of all layers, checked; later wins. A group whose lines are all commented out sets nothing."""
+    return {
+        key: _typed(where, key, value)
+        for where, layer in layers
+        for key, value in layer.items()
+        if value is not None or key not in GROUPS
+    }
 
 
 def _implied(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -190,15 +190,16 @@ class Learner:
                     made += 1
                 rows.append(row)
         began = perf_counter()
-        metrics = _reduced(rows) | {
-            "optim/lr": lr,
-            "optim/skipped": not_finite,
-            "optim/update_ratio": self.moved.in_step() if made else 0.0,
-            "batch/updates": made,
-        }
+        metrics = self._summary(rows, halves, made) | {"optim/lr": lr, "optim/skipped": not_finite}
+        return metrics | {"time/metrics_s": perf_counter() - began}
+
+    def _summary(self, rows: list[dict[str, float]], halves: Sequence[Tensor], made: int) -> dict[str, float]:
+        """The metrics of a step from those of its updates."""
+        moved = self.moved.in_step() if made else 0.0
+        metrics = _reduced(rows) | {"optim/update_ratio": moved, "batch/updates": made}
         if len(halves) == 2:
             metrics["optim/grad_cosine"] = torch.nn.functional.cosine_similarity(halves[0], halves[1], dim=0).item()
-        return metrics | {"time/metrics_s": perf_counter() - began}
+        return metrics
 
     def _too_far(self, row: Mapping[str, float]) -> bool:
         """Whether the weights have moved so far in this step that the rest of its updates is not made."""
@@ -304,14 +305,7 @@ class Learner:
         logp_BT, entropy_BT, value_BT, balance_BT = outputs
         policy, mask_BT = self._config.policy, batch.mask_BT
         averaging = (policy.average, knobs.max_completion, per_token)
-        metrics: dict[str, Tensor] = {}
-        learns_BT = mask_BT
-        if policy.off_policy_mask:
-            advantage_B = masked_row_mean(batch.advantage_BT, mask_BT)
-            keep_B, metrics = off_policy_mask(
-                advantage_B, logp_BT.detach(), batch.rollouts.logp_BT, mask_BT, policy.off_policy_mask
-            )
-            learns_BT = mask_BT & keep_B[:, None]
+        learns_BT, metrics = self._learned(batch, logp_BT.detach())
         loss, measured = policy_loss(
             logp_BT, batch.old_logp_BT, batch.advantage_BT, learns_BT,
             surrogate=policy.surrogate, ratio=policy.ratio, average=policy.average,
@@ -334,13 +328,22 @@ class Learner:
             balance = balance_BT.sum() / whole  # of a minibatch, the mean over the rows of its passes
             metrics["policy/router_aux"] = balance.detach()
             loss = loss + self._router_coef * balance
-        if value_BT is not None and batch.value_BT is not None and batch.return_BT is not None:
-            error, measured = value_loss(
-                value_BT, batch.value_BT, batch.return_BT, mask_BT, self._config.critic.clip_range or None, *averaging
-            )
-            metrics |= measured
-            loss = self._config.critic.coef * error + (0.0 if only_critic else loss)
-        return loss, metrics
+        if value_BT is None:
+            return loss, metrics
+        assert batch.value_BT is not None and batch.return_BT is not None, "a critic needs its values before the update"
+        error, measured = value_loss(
+            value_BT, batch.value_BT, batch.return_BT, mask_BT, self._config.critic.clip_range or None, *averaging
+        )
+        return self._config.critic.coef * error + (0.0 if only_critic else loss), metrics | measured
+
+    def _learned(self, batch: Batch, logp_BT: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """The tokens of completions that the policy has not yet moved away from."""
+        bound, mask_BT = self._config.policy.off_policy_mask, batch.mask_BT
+        if not bound:
+            return mask_BT, {}
+        advantage_B = masked_row_mean(batch.advantage_BT, mask_BT)
+        keep_B, metrics = off_policy_mask(advantage_B, logp_BT, batch.rollouts.logp_BT, mask_BT, bound)
+        return mask_BT & keep_B[:, None], metrics
 
     def _clip(self, max_norm: float, progress: Progress) -> dict[str, float]:
         """Scale gradients down to their limit; the returned norms are those before scaling."""

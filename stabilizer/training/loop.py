@@ -307,7 +307,7 @@ class Trainer:
         def passed(rows: Rollouts) -> tuple[Tensor | None, ...]:
             logp_BT, entropy_BT, hidden_BTH = None, None, None
             if recomputed:
-                logp_BT, entropy_BT, hidden_BTH = self.scorer.logps(
+                logp_BT, entropy_BT, hidden_BTH, _ = self.scorer.logps(
                     self.policy.model,
                     rows,
                     knobs.temperature,

@@ -211,7 +211,7 @@ def test_an_episode_without_room_for_its_reply_is_over_and_others_go_on():
         long = "abcd</search>=abcd=7</answer>" if goes_on else "abcd</search>"
         assert rollouts.texts == [long, "a</search>=a=7</answer>"]
         assert rollouts.truncated_B.tolist() == [not goes_on, False]
-        assert outcomes == [(1 + goes_on, int(goes_on), 0, ""), (2, 1, 0, "")]
+        assert outcomes == [Outcome(1 + goes_on, int(goes_on), 0, ""), Outcome(2, 1, 0, "")]
 
 
 def test_no_episode_going_on_ends_the_step_and_not_the_run():
@@ -219,13 +219,13 @@ def test_no_episode_going_on_ends_the_step_and_not_the_run():
     assert rollouts.texts == ["abcd</search>"] and rollouts.truncated_B.tolist() == [True]
     # an environment that failed has failed, however little room there is
     _, outcomes = run(Script(["fail</search>"], max_length=9))
-    assert outcomes == [(1, 0, 0, "broken")]
+    assert outcomes == [Outcome(1, 0, 0, "broken")]
 
 
 def test_one_turn_without_any_call_is_what_the_engine_wrote():
     rollouts, outcomes = run(Script([f"12{EOS}", "34"]), group_size=2, max_completion=2)
     assert rollouts.texts == ["12", "34"] and rollouts.truncated_B.tolist() == [True, True]
-    assert rollouts.mask_BT.all() and outcomes == [(1, 0, 0, "")] * 2
+    assert rollouts.mask_BT.all() and outcomes == [Outcome(1, 0, 0, "")] * 2
     metrics = episode_metrics(rollouts, outcomes)
     assert metrics == {"rollout/turns_mean": 1, "rollout/searches_mean": 0, "rollout/retrieved_frac": 0}
 
@@ -233,7 +233,7 @@ def test_one_turn_without_any_call_is_what_the_engine_wrote():
 def test_a_failing_environment_ends_its_episodes_and_says_why():
     engine = Script(["fail</search>", "a</search>"], ["7</answer>"])
     rollouts, outcomes = run(engine, group_size=2)
-    assert outcomes == [(1, 0, 0, "broken"), (2, 1, 0, "")]
+    assert outcomes == [Outcome(1, 0, 0, "broken"), Outcome(2, 1, 0, "")]
     assert rollouts.texts == ["fail</search>", "a</search>=a=7</answer>"]
     assert not rollouts.truncated_B.any()
 
@@ -241,7 +241,7 @@ def test_a_failing_environment_ends_its_episodes_and_says_why():
 def test_metrics_by_worked_numbers():
     engine = Script(["a</search>", "</search>", "1</answer>", "2</answer>"], ["3</answer>", "4</answer>"])
     rollouts, outcomes = run(engine, group_size=4)
-    assert outcomes == [(2, 1, 0, ""), (2, 0, 1, ""), (1, 0, 0, ""), (1, 0, 0, "")]
+    assert outcomes == [Outcome(2, 1, 0, ""), Outcome(2, 0, 1, ""), Outcome(1, 0, 0, ""), Outcome(1, 0, 0, "")]
     assert episode_metrics(rollouts, outcomes) == {
         "rollout/turns_mean": 6 / 4,
         "rollout/searches_mean": 1 / 4,
@@ -314,7 +314,7 @@ def test_the_law_above_notices_a_row_that_was_decoded_and_encoded_again(policy):
 
 
 def loss_and_gradient(policy, rollouts, ratio="token"):
-    logp_BT, entropy_BT, _ = Scorer().logps(policy.model, rollouts, 1.0, entropy_grad=True)
+    logp_BT, entropy_BT = Scorer().logps(policy.model, rollouts, 1.0, entropy_grad=True)[:2]
     logp_BT.retain_grad()
     advantage_BT = torch.linspace(-1, 1, len(rollouts))[:, None].expand_as(logp_BT)
     loss, metrics = policy_loss(

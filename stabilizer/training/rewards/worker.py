@@ -45,22 +45,9 @@ class Reward:
     """A loaded function, called according to the rule in `stabilizer.training.rewards`."""
 
     def __init__(self, function: Callable[..., Any], options: dict[str, Any]):
-        parameters = inspect.signature(function).parameters
-        if ("completions" in parameters) == ("completion" in parameters):
-            raise ValueError(
-                "it must have a parameter `completion` (one sample in, a number out) or `completions` (lists in, a list"
-                f" of numbers out), and not both; it has {', '.join(parameters) or 'none'}"
-            )
-        self.batched = "completions" in parameters
-        self.rest = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-        named = {name: p for name, p in parameters.items() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
-        unknown = [] if self.rest else [name for name in options if name not in named]
-        if unknown:
-            raise ValueError(f"it has no option {unknown[0]!r}; it takes {', '.join(named)}")
+        self.batched, self.rest, named = _parameters(function)
         given = BATCH if self.batched else SAMPLE
-        taken = [name for name in options if name in given]
-        if taken:
-            raise ValueError(f"{taken[0]!r} is not an option: each sample provides it")
+        _check_options(options, named, given, self.rest)
         self.names = [name for name in named if name not in options]
         self.trl = self.batched and self.rest and "answers" not in named
         """Whether it has TRL's signature: lists and any further arguments. Of a chat it then gets messages."""
@@ -206,6 +193,28 @@ def _step_taken(result: Any) -> tuple[str, bool, float | None, str]:
         return "", True, None, f"step returned a reply of type {type(text).__name__}, not text"
     value, why = _checked(reward)
     return text or "", bool(done), value, why
+
+
+def _parameters(function: Callable[..., Any]) -> tuple[bool, bool, dict[str, inspect.Parameter]]:
+    """(whether it takes lists, whether it takes any argument, the parameters it names)."""
+    parameters = inspect.signature(function).parameters
+    if ("completions" in parameters) == ("completion" in parameters):
+        raise ValueError(
+            "it must have a parameter `completion` (one sample in, a number out) or `completions` (lists in, a list"
+            f" of numbers out), and not both; it has {', '.join(parameters) or 'none'}"
+        )
+    rest = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    named = {name: p for name, p in parameters.items() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+    return "completions" in parameters, rest, named
+
+
+def _check_options(options: dict[str, Any], named: dict[str, Any], given: set[str], rest: bool) -> None:
+    unknown = [] if rest else [name for name in options if name not in named]
+    if unknown:
+        raise ValueError(f"it has no option {unknown[0]!r}; it takes {', '.join(named)}")
+    taken = [name for name in options if name in given]
+    if taken:
+        raise ValueError(f"{taken[0]!r} is not an option: each sample provides it")
 
 
 class NoList(TypeError):

@@ -176,19 +176,22 @@ class Collector:
         on_phase("reward")
         scored = _with_facts(problems, rollouts) if self._task.reads_generated else problems
         scores = self._ranks.from_lead(lambda: self._task.score_all(scored, rollouts.texts))
-        scores = (
-            [_with_reward(score, outcome, self._config) for score, outcome in zip(scores, outcomes, strict=True)]
-            if self._own
-            else scores
-        )
+        scores = self._with_outcomes(scores, outcomes)
+        return Episodes(problems, rollouts, scores, outcomes, drawn)
+
+    def _with_outcomes(self, scores: list[Score], outcomes: list[Outcome]) -> list[Score]:
+        """The scores of episodes: without the environment's answer there is none."""
+        if self._own is not None:
+            scores = [_with_reward(*both, self._config) for both in zip(scores, outcomes, strict=True)]
+        scores = list(scores)
         for row, outcome in enumerate(outcomes):
-            if outcome.failed:  # without the environment's answer there is no score
+            if outcome.failed:
                 self.outages[outcome.failed] += 1
                 none = dict.fromkeys(scores[row].components, math.nan)
                 scores[row] = replace(
                     scores[row], reward=math.nan, solved=False, components=none, failed=outcome.failed
                 )
-        return Episodes(problems, rollouts, scores, outcomes, drawn)
+        return scores
 
     def _written(self, problems: list[Problem], sampling: Sampling) -> tuple[Rollouts, list[Outcome]] | None:
         """The policy's answers, with their outcomes in an environment; None without a problem."""
@@ -197,13 +200,7 @@ class Collector:
         prompts = self._task.encode(problems, self._tokenizer)
         with self._arithmetic():
             if self._own is not None:
-                played = Played(
-                    self._own, [problem.columns for problem in problems], self._tokenizer, self._reply_text(problems)
-                )
-                return play(
-                    self._engine, prompts, played, sampling, self._tokenizer,
-                    max_turns=self._config.environment.max_turns, ranks=self._ranks,
-                )  # fmt: skip
+                return self._played(self._own, problems, prompts, sampling)
             if self._environment is None:
                 return self._completed(prompts, sampling), []
             turns = self._config.search.max_turns
@@ -211,12 +208,16 @@ class Collector:
                 self._engine, prompts, self._environment, sampling, self._tokenizer, max_turns=turns, ranks=self._ranks
             )
 
-    def _reply_text(self, problems: list[Problem]) -> Callable[[str, bool], str]:
-        """How a reply is written: as a message of a chat, or unchanged after plain text."""
-        assert self._own is not None
-        if not (problems and problems[0].messages):
-            return lambda text, ended: text
-        return ChatReply(self._tokenizer, self._own.role, self._config.data.chat_template_kwargs)
+    def _played(
+        self, own: OwnEnvironment, problems: list[Problem], prompts: list[list[int]], sampling: Sampling
+    ) -> tuple[Rollouts, list[Outcome]] | None:
+        """Episodes in an environment of the user's own. A reply is a message of the chat, or plain text after one."""
+        reply_text: Callable[[str, bool], str] = _unchanged
+        if problems and problems[0].messages:
+            reply_text = ChatReply(self._tokenizer, own.role, self._config.data.chat_template_kwargs)
+        played = Played(own, [problem.columns for problem in problems], self._tokenizer, reply_text)
+        turns = self._config.environment.max_turns
+        return play(self._engine, prompts, played, sampling, self._tokenizer, max_turns=turns, ranks=self._ranks)
 
     def _completed(self, prompts: list[list[int]], sampling: Sampling) -> Rollouts:
         """Completions of one turn."""
@@ -225,6 +226,10 @@ class Collector:
         stops = self._stops
         rollouts = self._engine.generate(prompts, sampling._replace(stop_ids=stops.ids, stop_texts=stops.longer))
         return cut_at(rollouts, stops, self._tokenizer.pad_token_id)
+
+
+def _unchanged(text: str, ended: bool) -> str:
+    return text
 
 
 class ChatReply:

@@ -8,6 +8,7 @@ log-probabilities are those of exactly the row that is learned from.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,7 +18,7 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from stabilizer.training.environments import Environment, Reply
-from stabilizer.training.environments.own import OwnEnvironment
+from stabilizer.training.environments.own import OwnEnvironment, Step
 from stabilizer.training.ranks import ALONE, Ranks
 from stabilizer.training.rollout.engine import Engine, Sampling
 from stabilizer.training.rollout.rollouts import Rollouts, pad_left
@@ -114,24 +115,28 @@ class Played:
         asked = [episode for episode in playing if not episode.broken]
         turns = [episode.texts[-1] for episode in asked]
         steps = self._environment.step([self._number[id(e)] for e in asked], turns) if asked else []
-        goes_on = []
-        for episode, step in zip(asked, steps, strict=True):
-            episode.broken, episode.calling = step.failed, False
-            if step.reward is not None:
-                episode.reward = (episode.reward or 0.0) + step.reward
-            if step.done or step.failed:
-                continue
-            ended = episode.ids[-1] == self._tokenizer.eos_token_id
-            text = self._reply_text(step.text, ended)
-            ids = self._tokenizer(text, add_special_tokens=False)["input_ids"]
-            full = max_length and len(episode.prompt + episode.ids + ids) >= max_length
-            if last or full or episode.cut or episode.written >= max_completion:
-                episode.cut = True  # the environment would have gone on
-                continue
-            episode.replies.append(Reply(step.text))
-            episode.extend(ids, [0.0] * len(ids), text, chosen=False)
-            goes_on.append(episode)
-        return goes_on
+        room = max_length or math.inf
+        return [
+            episode
+            for episode, step in zip(asked, steps, strict=True)
+            if self._goes_on(episode, step, room, ends=last or episode.cut or episode.written >= max_completion)
+        ]
+
+    def _goes_on(self, episode: _Episode, step: Step, room: float, *, ends: bool) -> bool:
+        """Note an answer and append its reply; whether the episode goes on."""
+        episode.broken, episode.calling = step.failed, False
+        if step.reward is not None:
+            episode.reward = (episode.reward or 0.0) + step.reward
+        if step.done or step.failed:
+            return False
+        text = self._reply_text(step.text, episode.ids[-1] == self._tokenizer.eos_token_id)
+        ids = self._tokenizer(text, add_special_tokens=False)["input_ids"]
+        if ends or len(episode.prompt + episode.ids + ids) >= room:
+            episode.cut = True  # the environment would have gone on
+            return False
+        episode.replies.append(Reply(step.text))
+        episode.extend(ids, [0.0] * len(ids), text, chosen=False)
+        return True
 
 
 def play(
