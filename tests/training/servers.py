@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from stabilizer.training.model import Policy
-from stabilizer.training.rollout.engine import Sampling
+from stabilizer.training.rollout.engine import Cut, Sampling
 from stabilizer.training.rollout.sampler import Sampler
 from stabilizer.training.rollout.synced import Completion, Request, learner_scores
 
@@ -77,7 +77,8 @@ class RecordedServer(CopyServer):
         return self._scores.pop() if self._scores else super().score(sequences)
 
     def complete(self, requests: Sequence[Request]) -> list[Completion]:
-        self._check("requests", requests)
+        assert all(request.cut == Cut() for request in requests), "recorded without a cut"
+        self._check("requests", [request[:-1] for request in requests])
         return [Completion(*one) for one in self.recording["completions"]]
 
     def _check(self, what: str, asked: object) -> None:
