@@ -514,8 +514,14 @@ def _policy_rules(c: TrainConfig) -> Rules:
 
 
 def _selection_rules(policy: PolicyConfig) -> Rules:
-    """Rules for tokens that are treated differently from the others."""
+    """Rules for tokens that are treated differently from the others, and for what acts from the second update on."""
+    several = policy.minibatches * policy.inner_epochs > 1
     return (
+        (
+            "policy.kl_stop",
+            policy.kl_stop == 0 or several,
+            "0 with one update per step, after which nothing is left to stop; raise policy.minibatches",
+        ),
         ("policy.top_entropy", 0 < policy.top_entropy <= 1, "above 0, at most 1 (all tokens)"),
         ("policy.clip_cov", 0 <= policy.clip_cov < 1, "0 (off) or more, below 1"),
         ("policy.clip_cov_range", policy.clip_cov_range[0] < policy.clip_cov_range[1], "two numbers, the lower first"),
@@ -523,7 +529,7 @@ def _selection_rules(policy: PolicyConfig) -> Rules:
         ("policy.kl_cov_coef", policy.kl_cov_coef > 0, "above 0"),
         (
             "policy.kl_cov",
-            policy.kl_cov == 0 or policy.minibatches * policy.inner_epochs > 1,
+            policy.kl_cov == 0 or several,
             "0 with one update per step: the policy is the sampling policy then; raise policy.minibatches",
         ),
         (

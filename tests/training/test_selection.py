@@ -131,9 +131,10 @@ def test_held_tokens_are_penalised_for_moving_once_a_weight_has_moved(trainer):
     assert moved[20.0] < moved[1e-9]
 
 
-def test_kl_cov_with_one_update_per_step_is_refused(small):
-    with pytest.raises(ValueError, match=r"policy.kl_cov = 0.1: must be 0 with one update"):
-        small("policy.kl_cov=0.1", "policy.minibatches=1", "policy.inner_epochs=1")
+@pytest.mark.parametrize("key", ["kl_cov", "kl_stop"])
+def test_what_acts_from_the_second_update_on_is_refused_with_one(small, key):
+    with pytest.raises(ValueError, match=f"policy.{key} = 0.1: must be 0 with one update"):
+        small(f"policy.{key}=0.1", "policy.minibatches=1", "policy.inner_epochs=1")
 
 
 def test_updates_end_once_the_policy_has_moved_too_far(trainer):
