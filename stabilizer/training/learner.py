@@ -219,7 +219,7 @@ class Learner:
         for part_R in mine:
             rows = batch if len(parts) == 1 else batch.rows(part_R)
             outputs = self._outputs(rows, knobs, only_critic=only_critic)
-            loss, metrics = self._terms(rows, outputs, knobs, per_token, only_critic=only_critic, whole=len(batch))
+            loss, metrics = self._terms(rows, outputs, knobs, per_token, only_critic=only_critic, of=len(batch))
             loss.backward()
             total = total + loss.detach()
             seen.append((part_R, outputs.detached()))
@@ -227,14 +227,14 @@ class Learner:
             if self._ranks.lacks(parts, mine):  # it still has to gather and add what the other ranks do
                 rows = batch.rows(parts[0][:1])
                 outputs = self._outputs(rows, knobs, only_critic=only_critic)
-                loss, _ = self._terms(rows, outputs, knobs, per_token, only_critic=only_critic)
+                loss, _ = self._terms(rows, outputs, knobs, per_token, only_critic=only_critic, of=len(batch))
                 (0.0 * loss).backward()
         else:
             self._ranks.add_gradients(self.all_parameters)
         if len(parts) > 1 or self._ranks.size > 1:  # metrics of a whole minibatch, from the numbers of its parts
             whole, total = self._whole(seen, total)
             with torch.no_grad():
-                _, metrics = self._terms(batch, whole, knobs, per_token, only_critic=only_critic, whole=len(batch))
+                _, metrics = self._terms(batch, whole, knobs, per_token, only_critic=only_critic, of=len(batch))
         metrics["total"] = total
         return dict(zip(metrics, torch.stack([m.float() for m in metrics.values()]).tolist(), strict=True))
 
@@ -296,11 +296,11 @@ class Learner:
         return ~((batch.advantage_BT != 0) & batch.mask_BT).any(1)
 
     def _terms(
-        self, batch: Batch, outputs: Outputs, knobs: Knobs, per_token: Tensor, *, only_critic: bool, whole: int
+        self, batch: Batch, outputs: Outputs, knobs: Knobs, per_token: Tensor, *, only_critic: bool, of: int
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Surrogate, KL, entropy and value loss, weighted by the configuration; returns (loss, metrics).
 
-        `whole` is the number of rows of the minibatch of which these are a part.
+        `of` is the number of rows of the minibatch of which these are a part.
         """
         logp_BT, entropy_BT, value_BT, balance_BT = outputs
         policy, mask_BT = self._config.policy, batch.mask_BT
@@ -325,7 +325,7 @@ class Learner:
         if knobs.entropy_coef:
             loss = loss - knobs.entropy_coef * average_tokens(entropy_BT, mask_BT, *averaging)
         if balance_BT is not None:
-            balance = balance_BT.sum() / whole  # of a minibatch, the mean over the rows of its passes
+            balance = balance_BT.sum() / of  # of a minibatch, the mean over the rows of its passes
             metrics["policy/router_aux"] = balance.detach()
             loss = loss + self._router_coef * balance
         if value_BT is None:

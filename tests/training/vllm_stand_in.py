@@ -14,6 +14,7 @@ import torch
 from safetensors.torch import load_file
 
 from stabilizer.training.model import Policy
+from stabilizer.training.rollout.engine import Cut
 from stabilizer.training.rollout.synced import Request
 from tests.training.servers import CopyServer
 
@@ -96,7 +97,10 @@ class StandIn(ThreadingHTTPServer):
             places = zip(ids[1:], scores, strict=True)
             return answer | {"prompt_logprobs": [None, *({str(t): {"logprob": s}} for t, s in places)]}
         stops = tuple(asked["stop_token_ids"])
-        (made,) = self.copy.complete([Request(ids, asked["seed"], asked["temperature"], asked["max_tokens"], stops)])
+        cut = Cut(asked["top_k"], asked["top_p"], asked["min_p"])
+        (made,) = self.copy.complete(
+            [Request(ids, asked["seed"], asked["temperature"], asked["max_tokens"], stops, cut)]
+        )
         spans = [{"version": self.version, "start": 0, "end": len(made.ids)}]
         content = [{"token_id": t, "logprob": p} for t, p in zip(made.ids, made.logps, strict=True)]
         choice |= {"token_ids": made.ids, "logprobs": {"content": content}, "weight_versions": spans}

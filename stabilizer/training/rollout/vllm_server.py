@@ -243,6 +243,7 @@ def _completion(host: _Host, request: Request, current: int) -> Completion:
         temperature=request.temperature,
         seed=request.seed,
         max_tokens=request.max_tokens,
+        **request.cut._asdict(),
         stop_token_ids=list(request.stop_ids),
         logprobs=0,  # of the chosen token only
         detokenize=False,
