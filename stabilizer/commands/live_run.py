@@ -129,9 +129,10 @@ def _verdict_line(verdict: str, ever: str | None) -> Text:
     good = verdict in ("healthy", "info", "too-short")
     if good and ever in ("warn", "critical"):
         return Text.assemble((f"\n▲ verdict: {verdict} at the end, after an incident ({ever})", "bold yellow"))
-    marks = {"too-short": ("…", "bold"), "warn": ("▲", "bold yellow")}
+    marks = {"too-short": ("…", "bold"), "not-rl": ("–", "bold"), "warn": ("▲", "bold yellow")}
     icon, style = marks.get(verdict, ("✔", "bold green") if good else ("✖", "bold red"))
-    shown = "healthy, with remarks" if verdict == "info" else verdict
+    words = {"info": "healthy, with remarks", "not-rl": "nothing found; this is no reinforcement learning (not-rl)"}
+    shown = words.get(verdict, verdict)
     return Text.assemble((f"\n{icon} verdict: {shown}", style))
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -107,17 +107,26 @@ class Outputs(NamedTuple):
 
     def detached(self) -> Outputs:
         """The same without gradients."""
-        return Outputs(*(None if part is None else part.detach() for part in self))
+        return self._each(Tensor.detach)
 
     def rows(self, row_R: Tensor) -> Outputs:
         """Some of the rows, or all in another order."""
-        return Outputs(*(None if part is None else part[row_R] for part in self))
+        return self._each(lambda part: part[row_R])
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> Outputs:
+        value_BT, balance_BT = (None if part is None else change(part) for part in self[2:])
+        return Outputs(change(self.logp_BT), change(self.entropy_BT), value_BT, balance_BT)
 
 
 def joined(parts: Sequence[Outputs]) -> Outputs:
     """The outputs of several passes joined into one."""
+    values = [part.value_BT for part in parts if part.value_BT is not None]
+    balances = [part.balance_BT for part in parts if part.balance_BT is not None]
     return Outputs(
-        *(None if any(part is None for part in same) else torch.cat(same) for same in zip(*parts, strict=True))
+        torch.cat([part.logp_BT for part in parts]),
+        torch.cat([part.entropy_BT for part in parts]),
+        torch.cat(values) if values else None,
+        torch.cat(balances) if balances else None,
     )
 
 

@@ -241,7 +241,7 @@ class ChatReply:
     def __call__(self, text: str, ended: bool) -> str:
         """The text after the assistant's turn; with its end token unless the turn `ended` with it."""
         before = [{"role": "user", "content": "."}, {"role": "assistant", "content": "."}]
-        whole = self._rendered([*before, {"role": self._role, "content": text}], add_generation_prompt=True)
+        whole = self._rendered([*before, {"role": self._role, "content": text}], goes_on=True)
         begun, eos = self._rendered(before), str(self._tokenizer.eos_token)
         if not whole.startswith(begun.rstrip()):
             raise ValueError(
@@ -251,8 +251,10 @@ class ChatReply:
         turn_ends = begun.rfind(eos) if eos in begun else len(begun)
         return whole[turn_ends + (len(eos) if ended and eos in begun else 0) :]
 
-    def _rendered(self, messages: list[dict[str, str]], **options: bool) -> str:
-        return str(self._tokenizer.apply_chat_template(messages, tokenize=False, **self._more, **options))
+    def _rendered(self, messages: list[dict[str, str]], *, goes_on: bool = False) -> str:
+        return str(
+            self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=goes_on, **self._more)
+        )
 
 
 def _with_reward(score: Score, outcome: Outcome, config: TrainConfig) -> Score:
