@@ -61,12 +61,13 @@ class Alert:
         form, address = people.form_of(self.url)
         if form == people.APPRISE:
             return urlsplit(address).scheme or "apprise"
-        return f"{form.capitalize() or 'JSON'} to {urlsplit(address).hostname}"
+        return f"{form.capitalize() or 'JSON'} at {urlsplit(address).hostname}"
 
     @property
     def words(self) -> str:
-        """What is sent, and how often."""
-        pause = f"at most one message per run in {spoken(self.every)}" if self.every else "each at once"
+        """What is sent, and how often. Programs that take JSON get each at once, as from `watch --notify`."""
+        held = self.every and self.severity == "warn" and people.form_of(self.url)[0]
+        pause = f"warnings of one run at most every {spoken(self.every)}" if held else "each at once"
         return f"{SEVERITIES[self.severity]}; {pause}"
 
     def takes(self, finding: Finding) -> bool:
@@ -167,11 +168,10 @@ class Alerts:
 
     def _look_at(self, run: Run, alerts: tuple[Alert, ...], *, quiet: bool) -> None:
         """`quiet`: only remember."""
-        stamp = (id(run.findings), *(modified_ns(run.path / name) for name in Brief.FILES))
-        known = self._known.get(run.id)
-        if known is not None and known.stamp == stamp and known.state != "running":
-            return
         known = self._known.setdefault(run.id, _Known())
+        stamp = tuple(modified_ns(run.path / name) for name in Brief.FILES) if run.findings is None else None
+        if stamp and known.stamp == stamp and known.state != "running":  # a running one may have fallen silent
+            return
         brief = Brief.of(run.path) if run.findings is None else Brief({}, run.findings, ())
         findings, proposals = self._news(known, brief)
         known.stamp = stamp
@@ -189,7 +189,7 @@ class Alerts:
         waiting = [trial.newest for trial in trials(brief.actions) if trial.waiting]
         proposals = [action for action in waiting if action.hash not in known.proposals]
         state = state_of(brief.status, self._clock()) if brief.status else ""
-        if state in ENDED and known.state not in ("", state):
+        if state in ENDED and known.state != state:
             findings.append(_ended(state, brief))
         known.findings, known.proposals, known.state = states, frozenset(action.hash for action in waiting), state
         return findings, proposals

@@ -114,7 +114,7 @@ def _done(runs: Runs, id: str, act: str) -> str:
         problem = runs.home.keep_alert(id, None)
         return f"Not removed: {problem}" if problem else f"Removed: {alert.target}."
     problem = alert.test()
-    return f"Not sent to {alert.target}: {problem}" if problem else f"Sent to {alert.target}."
+    return f"Not sent: {alert.target}: {problem}" if problem else f"Sent: {alert.target}."
 
 
 def _seconds(every: Any) -> int:
@@ -155,6 +155,7 @@ def _form() -> list[Any]:
             label="address",
             description="A webhook of Slack or Discord, any https address that takes JSON, or an address of apprise.",
             placeholder=EXAMPLE,
+            size="sm",
             visibilityToggleButtonProps={"aria-label": "show the address"},
             value="",
         ),
@@ -163,15 +164,19 @@ def _form() -> list[Any]:
                 dmc.Select(
                     id="alerts-severity",
                     label="send",
+                    description="and runs that fail or fall silent",
                     value=Alert.severity,
                     allowDeselect=False,
+                    w=280,
                     data=[{"value": value, "label": label} for value, label in SEVERITIES.items()],
                 ),
                 dmc.Select(
                     id="alerts-every",
-                    label="messages about one run",
+                    label="warnings about one run",
+                    description="Slack, Discord, apprise; the rest at once",
                     value=str(Alert.every),
                     allowDeselect=False,
+                    w=280,
                     data=pauses,
                 ),
             ],

@@ -30,7 +30,7 @@ DRAWN_EVENTS = {
 CHECKPOINT = "triangle-up"
 ANNOTATION = "annotation"
 """Kind of the events that viewers write themselves; only the dashboard has them."""
-MAX_LABEL = 28
+MAX_LABEL = 40
 """Characters of a label above a chart."""
 MAX_MARKS = 200
 """Newest lines of each sort that are drawn; a chart with more is no longer read but looked at."""

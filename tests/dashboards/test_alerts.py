@@ -160,7 +160,7 @@ def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Client:
 
 def test_an_alert_is_saved_and_its_address_is_not_shown_again(client: Client, tmp_path: Path) -> None:
     with asked(client, "alerts-save.n_clicks", **{"alerts-url.value": URL}) as answer:
-        assert "Slack to hooks.slack.com" in json.dumps(answer) and answer["alerts-url"]["value"] == ""
+        assert "Slack at hooks.slack.com" in json.dumps(answer) and answer["alerts-url"]["value"] == ""
     assert PRIVATE not in json.dumps(client.open("/alerts"))
     file = ViewerFile(tmp_path)
     assert [alert.url for alert in file.alerts().values()] == [URL]
@@ -183,6 +183,12 @@ def test_only_this_page_on_this_machine_changes_alerts(tmp_path: Path) -> None:
         with asked(client, "alerts-save.n_clicks", **{"alerts-url.value": URL, **given}) as answer:
             assert "Reload it" in answer["alerts-told"]["children"]
     assert not ViewerFile(tmp_path).alerts()
+
+
+def test_an_alert_says_how_often_it_sends() -> None:
+    assert "at most every 5 min" in Alert(URL).words
+    for alert in (Alert(URL, "critical"), Alert(URL, every=0), Alert("https://example.com/hook")):
+        assert alert.words.endswith("each at once")
 
 
 def test_a_test_message_says_why_it_failed_without_the_address(monkeypatch: pytest.MonkeyPatch) -> None:
