@@ -30,7 +30,7 @@ from stabilizer.guests.trl_probe import TrlProbe
 from stabilizer.guests.trl_ranks import Ranks, SharedKeeper, fingerprint
 from stabilizer.guests.trl_reference import Reference
 from stabilizer.guests.trl_state import TrlKeeper, why_not
-from stabilizer.live.announced import attempt, changed_arguments
+from stabilizer.live.announced import attempt, changed_arguments, restarts_left
 from stabilizer.trainers.trl import state
 
 SAMPLES_EVERY, SAMPLES = 10, 32
@@ -227,6 +227,7 @@ class _Guest:
         if self._restarts_work():
             for offer in self._knobs.at_restart(names):
                 self._run.restart_knob(offer.name, offer.get, offer.argument, self._saved, offer.check)
+                names += [f"{offer.name} (by a restart)"] if restarts_left() else []
         return names
 
     def _saved(self) -> str:
