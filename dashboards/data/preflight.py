@@ -17,7 +17,7 @@ from dashboards.data.run_registry import Runs
 from stabilizer.configs.config import ConfigError
 from stabilizer.configs.reading import parsed
 from stabilizer.core.paths import sample_runs
-from stabilizer.preflight.check import Options, Preflight, configured, judge
+from stabilizer.preflight.check import Options, Preflight, configured, in_text, judge
 from stabilizer.preflight.fix import corrected
 from stabilizer.runs.reader import read_json
 from stabilizer.trainers.configs import TRAINERS
@@ -125,7 +125,11 @@ def _judged(asked: PreflightInput) -> PreflightAnswer:
         model_size=_billions(asked.model_size),
         prompts=_count("prompts", asked.prompts),
     )
-    result = judge(configured(parsed(Path(f"pasted.{form}"), asked.text, alone=True), options))
+    fenced = asked.form not in FORMS and "```" in asked.text  # a question in Markdown, with prose besides
+    result = judge(
+        (in_text(Path("pasted.txt"), asked.text, options) if fenced else None)
+        or configured(parsed(Path(f"pasted.{form}"), asked.text, alone=True), options)
+    )
     fixed = corrected(result, options)
     return PreflightAnswer(
         result=result,

@@ -234,3 +234,9 @@ def test_a_run_in_the_picker_becomes_the_address(client) -> None:
     answer = client.call("url", "preflight-run.value", given)
     assert next(iter(answer.values()))["search"] == f"?run={quote('a b&c').replace('%20', '+')}"
     assert client.call("url", "preflight-run.value", {"preflight-run.value": "a", "url.search": "?run=a"}) is None
+
+
+def test_the_settings_of_a_question_in_markdown_are_judged() -> None:
+    text = "It doesn't start:\n```bash\ntrl grpo --num_generations 8 --per_device_train_batch_size 3\n```\nWhy?\n"
+    answer = judged(PreflightInput(text))
+    assert answer.result is not None and answer.result.config.trainer.name == "trl" and not answer.fixed
