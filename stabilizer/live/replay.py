@@ -30,7 +30,7 @@ from stabilizer.training.config import config_from_dict
 from stabilizer.training.knobs import starting_knobs
 from stabilizer.training.settings import TrainConfig
 
-NOT_COMPARED = ("time/", "rank/")
+NOT_COMPARED = ("time/", "rank/", "system/")
 """Metrics of the machine, not of the training."""
 OBEYED = ("skip-update", "reset-optimizer", "reset-reference")
 """Orders that change what is learned; other orders begin an attempt or end the run."""

@@ -7,6 +7,7 @@ import math
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -15,7 +16,7 @@ from stabilizer.cli import main
 from stabilizer.core.records import Action, Cause, Finding, encode
 from stabilizer.detectors.base import Detector
 from stabilizer.incidents.watch import Watch
-from stabilizer.live.replay import Difference, replay
+from stabilizer.live.replay import Difference, _compare, replay
 from stabilizer.live.session import Session
 from stabilizer.remedies.reset_optimizer import ResetOptimizer
 from stabilizer.runs.chain import chain_hash
@@ -181,3 +182,12 @@ def test_an_undone_reset_of_the_optimizer_is_undone_and_replays(tmp_path, monkey
     assert "applied" in entries and "reverted" in entries
     made = replay(tmp_path / "run", tmp_path / "again")
     assert made.first is None, made.first.words()
+
+
+def test_numbers_of_the_machine_are_not_compared() -> None:
+    """They are sampled by the clock, so on a slow machine at other steps."""
+    mine, theirs = (
+        SimpleNamespace(rows={0: {1: {"reward/mean": 0.5} | more}}) for more in ({"system/cpu_frac": 1.0}, {})
+    )
+    assert _compare(mine, theirs, 9) == (None, 1, 1)
+    assert _compare(mine, SimpleNamespace(rows={0: {1: {"reward/mean": 0.4}}}), 9)[0] is not None
