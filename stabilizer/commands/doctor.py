@@ -45,6 +45,7 @@ NEEDS = (
     Need("jsonargparse", "jsonargparse", "4.40", "train"),
     Need("docstring-parser", "docstring_parser", "0.16", "train"),
     Need("peft", "peft", "0.18", "lora"),
+    Need("bitsandbytes", "bitsandbytes", "0.50", "eight-bit"),
     Need("pyarrow", "pyarrow", "18", "data"),
     Need("datasets", "datasets", "3.0", "data"),
     Need("math-verify", "math_verify", "0.7", "math"),
@@ -55,6 +56,7 @@ NEEDS = (
 PURPOSES = {
     "train": "`train`",
     "lora": "lora.rank",
+    "eight-bit": "optim.kind: adamw_8bit",
     "data": "Parquet files and Hugging Face data sets",
     "math": "the reward `boxed_math`",
     "mcp": "`mcp`, for agents",

@@ -158,7 +158,7 @@ class Learner:
         self.all_parameters = [*self.parameters, *self._critic_parameters]
         decay = config.optim.weight_decay
         groups = [*_groups(self.parameters, decay, critic=False), *_groups(self._critic_parameters, decay, critic=True)]
-        self.optimizer = build_optimizer(groups, betas=config.optim.betas, weight_decay=decay)
+        self.optimizer = build_optimizer(groups, betas=config.optim.betas, weight_decay=decay, kind=config.optim.kind)
         self._sharded = is_sharded(policy.model)
         self._sharers = ranks if self._sharded else ALONE
         self.moved = Moved(self.parameters, sharers=self._sharers)

@@ -40,6 +40,7 @@ from stabilizer.training.learner import Batch, Learner, selected
 from stabilizer.training.losses import masked_mean
 from stabilizer.training.metrics import episode_metrics, judged, reward_metrics, rollout_metrics
 from stabilizer.training.model import Policy
+from stabilizer.training.optimizer import need_optimizer
 from stabilizer.training.ranks import ALONE, Ranks, together
 from stabilizer.training.reference import Reference
 from stabilizer.training.rewards.config import read_specs
@@ -86,6 +87,7 @@ class Trainer:
         """Part of a checkpoint's name. The loop's owner increments it after a rollback, before the next checkpoint is
         saved."""
         self.device = _device(config.device, ranks.local)
+        need_optimizer(config.optim.kind)
         self.policy = self._load_policy()
         self.task = build_task(config, self.policy.tokenizer, scores=ranks.leads)
         adapt(self.policy, config)
@@ -100,11 +102,16 @@ class Trainer:
         """Whether each rank holds a part of the weights only."""
         self._shard(self.policy.model, self.critic)
         self.engine = build_engine(config.rollout, self.policy)
-        self.reference = Reference(self.policy.model, self._load_reference, adapters=config.lora.rank > 0)
+        self.reference = Reference(
+            self.policy.model,
+            self._load_reference,
+            adapters=config.lora.rank > 0,
+            offload=config.policy.reference_offload,
+        )
         self.learner = Learner(config, self.policy, self.critic, self.scorer, ranks)
         self.collector = Collector(config, self.task, self.policy, self.engine, self._generating, ranks)
         self.on_phase: Callable[[str], object] = unobserved
-        self._weights = Weights(self.policy.model, self.critic)
+        self._weights = Weights(self.policy.model, self.critic, config.optim.kind)
         self._weights_of_rewards = {spec.name: spec.weight for spec in read_specs(config.reward)}
         self._folder = Path(checkpoints)
         self._ring = Ring(config.checkpoint.ring, config.checkpoint.ring_mb * 1e6)
@@ -601,7 +608,9 @@ class Trainer:
         return starting_policy(self.config, self.device)
 
     def _load_reference(self) -> PreTrainedModel:
-        model = self._load_policy().model.requires_grad_(False)
+        policy = self.config.policy
+        device = torch.device("cpu") if policy.reference_offload else self.device
+        model = starting_policy(self.config, device, policy.reference_dtype).model.requires_grad_(False)
         self._shard(model)
         return model
 

@@ -1,4 +1,4 @@
-"""AdamW for weights in a short precision, with a copy of them in float32.
+"""AdamW: torch's own; for weights in a short precision, with a copy of them in float32; or with moments in 8 bits.
 
 An update of 1e-6 is far below the spacing of bfloat16 numbers: added to a weight of 0.02 it is lost. The copy collects
 such updates, and the model's weights are its rounded values.
@@ -7,6 +7,7 @@ such updates, and the model's weights are its rounded values.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -20,14 +21,44 @@ COPY = "float32"
 SHORT = (torch.bfloat16, torch.float16)
 
 
-def kept_of(parameter: Tensor) -> set[str]:
-    """The names of what the optimizer keeps of a parameter after its first update."""
-    return {"step", "exp_avg", "exp_avg_sq"} | ({COPY} if parameter.dtype in SHORT else set())
+EIGHT_BIT = "adamw_8bit"
+BLOCK = 256
+"""Numbers with a common scale in the 8-bit form of bitsandbytes, and the size of its tables."""
+SMALLEST = 4096
+"""Numbers of a tensor from which on bitsandbytes keeps its moments in 8 bits."""
 
 
-def build_optimizer(groups: Iterable[dict[str, Any]], *, betas: tuple[float, float], weight_decay: float) -> Any:
+def kept_of(parameter: Tensor, kind: str) -> dict[str, tuple[int, ...]]:
+    """What the optimizer keeps of a parameter after its first update: names and shapes."""
+    shape = tuple(parameter.shape)
+    if kind != EIGHT_BIT:
+        copy = {COPY: shape} if parameter.dtype in SHORT else {}
+        return {"step": (), "exp_avg": shape, "exp_avg_sq": shape} | copy
+    kept: dict[str, tuple[int, ...]] = {"step": (), "state1": shape, "state2": shape}
+    if parameter.numel() >= SMALLEST:
+        scales = (-(-parameter.numel() // BLOCK),)
+        kept |= {"qmap1": (BLOCK,), "qmap2": (BLOCK,), "absmax1": scales, "absmax2": scales}
+    return kept
+
+
+def need_optimizer(kind: str) -> None:
+    """ValueError if the package of an optimizer is not installed."""
+    if kind == EIGHT_BIT and find_spec("bitsandbytes") is None:
+        raise ValueError(
+            f"optim.kind = {kind!r} needs bitsandbytes, which is not installed: pip install bitsandbytes, or set"
+            " optim.kind=adamw"
+        )
+
+
+def build_optimizer(
+    groups: Iterable[dict[str, Any]], *, betas: tuple[float, float], weight_decay: float, kind: str = "adamw"
+) -> Any:
     """AdamW over groups of parameters, with copies in float32 where a parameter has a short precision."""
     present = [group for group in groups if group["params"]]
+    if kind == EIGHT_BIT:
+        from bitsandbytes.optim import AdamW8bit
+
+        return AdamW8bit(present, lr=0.0, betas=betas, weight_decay=weight_decay)
     short = any(p.dtype in SHORT for group in present for p in group["params"])
     return (CopyingAdamW if short else torch.optim.AdamW)(
         present, lr=0.0, betas=betas, weight_decay=weight_decay, fused=True

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,7 +18,10 @@ from transformers import PreTrainedModel
 class Reference:
     """Weights that do not learn. Inside the context `model()`, the returned model computes the reference."""
 
-    def __init__(self, policy: PreTrainedModel, load: Callable[[], PreTrainedModel], *, adapters: bool):
+    def __init__(
+        self, policy: PreTrainedModel, load: Callable[[], PreTrainedModel], *, adapters: bool, offload: bool = False
+    ):
+        self._offload = offload
         self._policy = policy
         self._load = load
         self._adapters = adapters
@@ -35,7 +39,9 @@ class Reference:
         if share < 1:
             with self.model() as model:
                 before = dict(model.named_parameters())
-                trained = {name: torch.lerp(before[name], weight, share) for name, weight in trained.items()}
+                trained = {
+                    name: torch.lerp(before[name].to(weight.dtype), weight, share) for name, weight in trained.items()
+                }
         self.restore(trained)
 
     def restore(self, weights: dict[str, Tensor] | None) -> None:
@@ -45,13 +51,16 @@ class Reference:
         self._weights = weights
         if weights is not None and not self._adapters:
             self._fill(self._loaded(), weights)
+            own = dict(self._loaded().named_parameters())
+            self._weights = {name: own[name] for name in weights}  # no second copy
 
     @contextlib.contextmanager
     def model(self) -> Iterator[PreTrainedModel]:
         """The reference, without gradients."""
         with torch.no_grad():
             if not self._adapters:
-                yield self._loaded()
+                with self._on_device(self._loaded()) as model:
+                    yield model
             elif self._weights is None:
                 self._policy.disable_adapters()
                 try:
@@ -65,6 +74,18 @@ class Reference:
                     yield self._policy
                 finally:
                     self._fill(self._policy, present)
+
+    @contextlib.contextmanager
+    def _on_device(self, model: PreTrainedModel) -> Iterator[PreTrainedModel]:
+        if not self._offload:
+            yield model
+            return
+        moved: Any = model
+        moved.to(self._policy.device)
+        try:
+            yield model
+        finally:
+            moved.to("cpu")
 
     def _loaded(self) -> PreTrainedModel:
         if self._model is None:

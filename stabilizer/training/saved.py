@@ -65,9 +65,10 @@ def newest_progress(folder: Path) -> Progress | None:
     return None
 
 
-def starting_policy(config: TrainConfig, device: torch.device) -> Policy:
-    """The model that a run starts from, before adapters are added."""
-    dtype = torch.bfloat16 if config.precision == "bfloat16" else torch.float32
+def starting_policy(config: TrainConfig, device: torch.device, dtype_name: str = "auto") -> Policy:
+    """The model that a run starts from, before adapters are added; by default in the precision of the run."""
+    name = dtype_name if dtype_name != "auto" else config.precision
+    dtype = torch.bfloat16 if name == "bfloat16" else torch.float32
     return load_policy(config.model, config.task, device, dtype, attention=config.attention)
 
 

@@ -28,6 +28,8 @@ COMPARED = (*GROUPED, "per_reward")
 class OptimConfig:
     """The optimizer: AdamW."""
 
+    kind: Literal["adamw", "adamw_8bit"] = "adamw"
+    """Precision of the two moments: 32 bits, or 8 bits through bitsandbytes, which saves 6 bytes per weight."""
     lr: float = 4e-4
     """Peak learning rate. Large because the built-in model is tiny; 1e-6 is usual for models of billions of
     parameters."""
@@ -95,6 +97,11 @@ class PolicyConfig:
     """Steps between updates of the reference to the current policy; 0 for never."""
     reference_share: float = 1.0
     """Share of the current policy in an updated reference; the rest is the old reference (0.6 is usual in TRL)."""
+    reference_dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Precision of the reference's weights; auto for that of the policy. bfloat16 halves its memory, and rounds the
+    KL."""
+    reference_offload: bool = False
+    """Keep the reference in the memory of the CPU, and on the device only while it is used."""
     entropy_coef: float = 0.0
     """Entropy bonus, in nats of loss per nat of token entropy; a negative value penalises uncertainty."""
     entropy_target: float = 0.0
@@ -437,6 +444,13 @@ def _run_rules(c: TrainConfig) -> Rules:
             c.optim.adaptive_clip == 0 or c.optim.adaptive_clip > 1,
             "0 (off) or above 1, in units of the median gradient norm",
         ),
+        (
+            "optim.kind",
+            c.optim.kind == "adamw" or c.precision != "bfloat16" or c.lora.rank > 0,
+            "adamw with precision=bfloat16, where 8-bit moments would update rounded weights; precision=mixed needs as"
+            " much memory",
+        ),
+        ("optim.kind", c.optim.kind == "adamw" or c.sharding == "none", "adamw with sharding=full"),
         ("optim.micro_batch", c.optim.micro_batch >= 0, "0 (all) or more"),
         ("optim.micro_tokens", c.optim.micro_tokens >= 0, "0 (no limit) or more"),
         ("lora.rank", 0 <= c.lora.rank <= 1024, "between 0 (off) and 1024"),
@@ -476,6 +490,16 @@ def _policy_rules(c: TrainConfig) -> Rules:
             "policy.reference_share",
             c.policy.reference_share == 1 or not c.lora.rank,
             "1 with lora.rank above 0: adapters have no mean",
+        ),
+        (
+            "policy.reference_dtype",
+            c.policy.reference_dtype == "auto" or not c.lora.rank,
+            "auto with lora.rank above 0: the reference is then the policy without adapters",
+        ),
+        (
+            "policy.reference_offload",
+            not (c.policy.reference_offload and (c.lora.rank or c.sharding == "full")),
+            "false with lora.rank above 0, where the reference is no second model, and with sharding=full",
         ),
         ("policy.gamma", 0 < c.policy.gamma <= 1, "above 0 and at most 1"),
         ("policy.resample_batches", 1 <= c.policy.resample_batches <= 64, "between 1 and 64"),

@@ -77,7 +77,9 @@ class Weights:
     For a model with adapters only these are kept: the rest never changes and is loaded from its source.
     """
 
-    def __init__(self, model: nn.Module, critic: nn.Module | None):
+    def __init__(self, model: nn.Module, critic: nn.Module | None, optimizer: str = "adamw"):
+        self.optimizer = optimizer
+        """The kind of optimizer whose state belongs to the weights."""
         self.models = {"model": model} | ({"critic": critic} if critic else {})
 
     def named(self) -> dict[str, dict[str, Tensor]]:
@@ -98,7 +100,7 @@ def to_files(
 ) -> dict[str, bytes | TensorFile]:
     """The state as named files. Weights keep their bits, NaN included, and are read when a file is written."""
     moments = {
-        f"{name}/{key}": value
+        f"{name}/{key}": torch.as_tensor(value)
         for name, parameter in weights.parameters().items()
         for key, value in optimizer.state.get(parameter, {}).items()
     }
@@ -126,23 +128,24 @@ class Loaded:
 def decode(files: Mapping[str, bytes], weights: Weights) -> Loaded:
     """Read a whole state without applying it. ValueError when it can't be read, or belongs to another model."""
     try:
-        models, moments = decode_weights(files, weights), _moments(files, weights.parameters())
+        models, moments = decode_weights(files, weights), _moments(files, weights)
         knobs = {str(name): float(value) for name, value in _position(files)["knobs"].items()}
         return Loaded(models, moments, _reference(files, weights), decode_progress(files), knobs)
     except (SafetensorError, KeyError, TypeError, AttributeError, OverflowError, RuntimeError) as error:
         raise ValueError(f"it does not load ({type(error).__name__}: {error})") from error
 
 
-def _moments(files: Mapping[str, bytes], parameters: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
+def _moments(files: Mapping[str, bytes], weights: Weights) -> dict[str, dict[str, Tensor]]:
     """The optimizer's tensors of each parameter. ValueError where one does not fit, or is missing."""
     moments: dict[str, dict[str, Tensor]] = {}
+    kept = {name: kept_of(parameter, weights.optimizer) for name, parameter in weights.parameters().items()}
     for key, value in from_safetensors(files["optimizer.safetensors"]).items():
         name, _, quantity = key.rpartition("/")
-        if name not in parameters or value.shape != (() if quantity == "step" else parameters[name].shape):
+        if tuple(value.shape) != kept.get(name, {}).get(quantity):
             raise ValueError(f"its optimizer has {key} {list(value.shape)}, which fits no parameter of the model")
         moments.setdefault(name, {})[quantity] = value
     for name, held in moments.items():
-        if lacks := kept_of(parameters[name]) - held.keys():
+        if lacks := kept[name].keys() - held.keys():
             raise ValueError(f"its optimizer lacks {name}/{min(lacks)}")
     return moments
 

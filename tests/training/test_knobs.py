@@ -250,3 +250,27 @@ def test_a_knob_is_refused_where_the_configuration_would_be(trainer):
         critic.controls.set("control/filter_groups", "drop")  # there are no groups to filter
     assert grouped.controls.get("control/group_size") == 4 and "control/filter_groups" not in critic.controls
     assert critic.controls.set("control/group_size", 1) == (4, 1)
+
+
+def test_a_reference_in_bfloat16_off_the_device_measures_the_kl_to_rounding(trainer):
+    wanted = "policy.beta=0.01", "policy.reference_every=2", "policy.reference_share=0.6", "optim.lr=1e-3"
+    plain = trainer(*wanted, folder="plain")
+    small = trainer(*wanted, "policy.reference_dtype=bfloat16", "policy.reference_offload=true")
+    for _ in range(4):
+        expected, found = plain.train_step().metrics["policy/kl_ref"], small.train_step().metrics["policy/kl_ref"]
+        assert found == pytest.approx(expected, rel=0.1, abs=1e-4)
+    (first, *_) = small.reference.weights.values()
+    assert first.dtype is torch.bfloat16 and first.device.type == "cpu"
+
+
+def test_a_refreshed_reference_is_held_once(trainer):
+    run = trainer("policy.beta=0.01", "policy.reference_every=1")
+    run.train_step()
+    with run.reference.model() as model:
+        assert all(run.reference.weights[name] is p for name, p in model.named_parameters())
+
+
+@pytest.mark.parametrize("other", ["lora.rank=4", "sharding=full"])
+def test_a_reference_that_is_no_second_model_is_not_moved(small, other):
+    with pytest.raises(ValueError, match="policy.reference_offload = True: must be false"):
+        small("policy.reference_offload=true", other)
