@@ -72,6 +72,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PATH",
         help="with --data: a model's folder or tokenizer.json, to count tokens",
     )
+    parser.add_argument(
+        "--memory",
+        action="store_true",
+        help="print how much memory a training of this project's own trainer needs, instead of checking CONFIG",
+    )
+    parser.add_argument(
+        "--prompt-length", type=_count, default=512, metavar="N", help="with --memory: tokens of a prompt (default 512)"
+    )
     parser.add_argument("--only", metavar="RULE", help="with --fix: apply only the fixes of this rule")
     parser.add_argument(
         "--fail-on",
@@ -91,6 +99,16 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError("--tokenizer: counts the tokens of a data set; give it with --data FILE")
     if args.config is None:
         raise ConfigError("no configuration given: stabilizer preflight CONFIG, or --rewards FILE.py:FUNCTION")
+    if args.memory:
+        from stabilizer.commands import memory_check
+
+        return memory_check.run(
+            str(args.config),
+            args.set,
+            prompt_length=args.prompt_length,
+            processes=args.processes or 1,
+            as_json=args.json,
+        )
     options = Options(
         trainer=args.trainer,
         version=args.trainer_version,

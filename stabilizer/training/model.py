@@ -102,16 +102,8 @@ def _only_pickles(folder: Path) -> bool:
     return any(folder.glob("pytorch_model*.bin")) and not any(folder.glob("*.safetensors"))
 
 
-def load_policy(
-    model: str, task: str, device: torch.device, dtype: torch.dtype = torch.float32, *, attention: str = "auto"
-) -> Policy:
-    """The starting policy: the warm start of `task` for 'builtin', of another task for 'builtin:TASK', otherwise a
-    folder or a name on the hub.
-
-    Code that comes with a model is never run. Dropout is disabled whatever the model configures; with dropout the
-    sampler and the learner would be two different policies.
-    """
-    disable_progress_bar()  # two progress bars for a load of milliseconds would disturb the display of the run
+def source_of(model: str, task: str) -> str:
+    """The folder, or the name on the hub, of the starting policy."""
     kind, _, start = model.partition(":")
     model = str(expanded(model, f"model = {model!r}")) if model.startswith("~") else model
     source = str(WARM_STARTS / (start or task)) if kind == BUILTIN else model
@@ -122,6 +114,20 @@ def load_policy(
         raise ValueError(f"model = {model!r}: no such folder (a name on the hub looks like OWNER/NAME)")
     if kind != BUILTIN and _only_pickles(Path(source)):
         raise ValueError(f"model = {model!r}: its weights are pickled, and a pickle can run any code: {TO_SAFETENSORS}")
+    return source
+
+
+def load_policy(
+    model: str, task: str, device: torch.device, dtype: torch.dtype = torch.float32, *, attention: str = "auto"
+) -> Policy:
+    """The starting policy: the warm start of `task` for 'builtin', of another task for 'builtin:TASK', otherwise a
+    folder or a name on the hub.
+
+    Code that comes with a model is never run. Dropout is disabled whatever the model configures; with dropout the
+    sampler and the learner would be two different policies.
+    """
+    disable_progress_bar()  # two progress bars for a load of milliseconds would disturb the display of the run
+    source = source_of(model, task)
     try:
         chosen = {} if attention == "auto" else {"attn_implementation": attention}
         network: Any = AutoModelForCausalLM.from_pretrained(
