@@ -54,7 +54,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     detect.add_argument("--no-peers", action="store_true", help="leave out the other tools and their environment")
     detect.add_argument(
         "--only", metavar="KIND",
-        help="one kind, e.g. entropy-collapse, healthy/solved or healthy; field: a kind, trainer or reference",
+        help="one kind, e.g. entropy-collapse, healthy/solved or healthy; field: a kind, trainer or reference; "
+        "train: a race, e.g. '30M, dense'",
     )  # fmt: skip
     detect.add_argument(
         "--show", action="store_true",
@@ -149,8 +150,10 @@ def _cases(args: argparse.Namespace, module: Any) -> int:
 
 def _train(args: argparse.Namespace, module: Any) -> int:
     _check_output(args.output)
-    result = module.measure(seed=args.seed, quick=args.quick, threads=args.threads, env=args.env, tell=_tell)
-    if args.output:
+    result = module.measure(
+        seed=args.seed, quick=args.quick, threads=args.threads, env=args.env, only=args.only, tell=_tell
+    )
+    if args.output and not args.only:
         page = importlib.import_module("bench.train.page")
         args.output.write_text(page.html(result), encoding="utf-8")
     if args.json:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 import transformers
 
-from bench.train.line import Line, serve
+from bench.train.line import Line, peak_memory, serve
 from bench.train.sides import Row
 from stabilizer.core.version import __version__
 from stabilizer.live.session import Session
@@ -81,15 +81,6 @@ def run(job: dict[str, Any], line: Line) -> None:
 def random_scores(problems: Sequence[Problem], completions: Sequence[str]) -> list[Score]:
     """A random reward for every completion: every group has a gradient, whatever the model writes."""
     return [Score(random.random(), False, {}) for _ in zip(problems, completions, strict=True)]  # noqa: S311
-
-
-def peak_memory() -> Row:
-    """The most memory that tensors took since the last question, on a GPU."""
-    if not torch.cuda.is_available():
-        return {}
-    peak = torch.cuda.max_memory_allocated() / 1e9
-    torch.cuda.reset_peak_memory_stats()
-    return {"peak_gb": peak}
 
 
 def _said_of(tick: Tick, completions: int) -> Row:

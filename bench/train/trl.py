@@ -20,7 +20,7 @@ import trl
 from datasets import Dataset
 from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
 
-from bench.train.line import Line, serve
+from bench.train.line import Line, peak_memory, serve
 from stabilizer.training.tasks import TASKS
 
 
@@ -62,15 +62,6 @@ class OnRequest(TrainerCallback):
         if not self._left:
             control.should_training_stop = True
         self._began, self._cpu = perf_counter(), process_time()
-
-
-def peak_memory() -> dict[str, float]:
-    """The most memory that tensors took since the last question, on a GPU."""
-    if not torch.cuda.is_available():
-        return {}
-    peak = torch.cuda.max_memory_allocated() / 1e9
-    torch.cuda.reset_peak_memory_stats()
-    return {"peak_gb": peak}
 
 
 def settings(job: dict[str, Any], folder: str) -> trl.GRPOConfig:

@@ -9,7 +9,7 @@ from stabilizer.training import loop
 from stabilizer.training.config import load_config
 
 JOB = {"model": "builtin", "task": "sorting", "threads": 1, "seed": 0, "steps": 9, "lr": 1e-4, **train.SHAPE}
-AMOUNT = train.Amount(blocks=4, steps={"110k": 2}, learning_seeds=2, learning_steps=6, repeats=1)
+RACE = train.Race("110k", blocks=4, steps=2, watched=50)
 
 
 class FakeSide:
@@ -23,8 +23,8 @@ class FakeSide:
 
     def steps(self, count):
         self.calls.append(self.name)
-        times = {"step_s": self.ms / 1e3, "cpu_s": 0.0, "rollout_s": 0.0, "scoring_s": 0.0, "update_s": 0.0}
-        row = {**times, "monitor_s": 0.0, "tokens": self.tokens, "reward": 0.5, "idle": 0.25}
+        times = {"step_s": self.ms / 1e3, "cpu_s": self.ms / 2e3, "rollout_s": 0.0, "scoring_s": 0.0, "update_s": 0.0}
+        row = {**times, "peak_gb": 1.0, "monitor_s": 0.0, "tokens": self.tokens, "reward": 0.5, "idle": 0.25}
         return [row for _ in range(count)]
 
     def stop(self):
@@ -35,7 +35,7 @@ def race(ours_ms=10.0, trl_ms=40.0, trl_tokens=1024):
     calls = []
     plain = FakeSide("plain", 2 * ours_ms, calls)
     sides = FakeSide("ours", ours_ms, calls), plain, FakeSide("trl", trl_ms, calls, trl_tokens)
-    return train._race(sides, "110k", JOB, AMOUNT), calls
+    return train._race(sides, "110k", JOB, RACE), calls
 
 
 def test_the_ratio_is_that_of_medians_and_one_wild_step_does_not_move_it():
@@ -101,7 +101,7 @@ def result():
     cost = [{"tokens": 1024, "step ms": 10.0, "completion length": 16}, {"tokens": 2048, "step ms": 21.0}]
     learning = {"curves": curves, **train.compare(curves["ours"], curves["trl"])}
     return {
-        "machine": {"cores": 2, "threads": 1}, "speed": [race()[0], race(trl_ms=15.0)[0]],
+        "machine": {"cores": 2, "threads": 1, "load": 0.5}, "speed": [race()[0], race(trl_ms=15.0)[0]],
         "cost": cost, "learning": learning, "head": head,
     }  # fmt: skip
 
@@ -110,6 +110,7 @@ def test_the_statements_give_the_times_of_all_sides():
     said = " ".join(train.statements(result()))
     assert "TRL takes 4.00 times as long" in said and "TRL takes 1.50 times as long" in said
     assert "this trainer without its fast path 2.00 times" in said
+    assert "in processor time TRL takes 4.00 times" in said and "load 0.5" in said
     assert "In 25% of the groups here all answers were paid alike" in said
     assert "no difference beyond seed noise" in said and "8% of the naive peak" in said
     assert "2 times the tokens take 2.1 times as long" in said
@@ -134,7 +135,7 @@ def test_our_side_of_the_job_is_a_valid_configuration():
 def test_a_model_that_cannot_write_its_end_token(tmp_path):
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    folder = train._make_model(tmp_path / "model", train.SIZES["110k"], seed=0)
+    folder = train._make_model(tmp_path / "model", "110k", seed=0)
     model, tokenizer = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
     assert model.config.vocab_size <= tokenizer.eos_token_id
     assert 100_000 < model.num_parameters() < 120_000
