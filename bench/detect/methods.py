@@ -11,6 +11,7 @@ import json
 import subprocess
 import venv
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -97,10 +98,11 @@ def ours(seen: Iterable[RunView]) -> list[Alarm]:
             said[key] = (view.step, finding.severity)
             alarm = Alarm(view.step, (finding.id,), finding.severity, finding.onset_step, (), finding.summary)
             alarms.append((alarm, key))
-    ends = {(f.id, f.incident, f.detected_step): tuple(c.id for c in f.causes) for f in watch.findings()}
+    ends = {(f.id, f.incident, f.detected_step): f.causes for f in watch.findings()}
+    found = [(alarm, ends.get(key, ())) for alarm, key in alarms]
     return [
-        Alarm(alarm.step, alarm.ids, alarm.severity, alarm.onset, ends.get(key, ()), alarm.text)
-        for alarm, key in alarms
+        replace(alarm, causes=tuple(c.id for c in named), confidence=named[0].confidence if named else 0.0)
+        for alarm, named in found
     ]
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from bench.detect.truth import HEALTHY, Truth
@@ -35,6 +36,12 @@ ANY = "*"
 """What a method that names no failure is taken to name: every one, in its favour."""
 
 
+BINS = (0.0, 0.35, 0.5, 0.6, 0.7, 0.8, 0.9, 1.01)
+"""Bounds of the bins in which confidence is compared with the share that was right."""
+SURE = 0.6
+"""Confidence from which a wrong cause misleads: pages name such a cause without reservation."""
+
+
 @dataclass(frozen=True)
 class Alarm:
     """Something a method said at a step."""
@@ -49,6 +56,8 @@ class Alarm:
     causes: tuple[str, ...] = ()
     """Likeliest first."""
     text: str = ""
+    confidence: float = 0.0
+    """Of the likeliest cause."""
 
     @property
     def loud(self) -> bool:
@@ -142,6 +151,7 @@ def summary(judged: Sequence[Judged]) -> dict[str, Any]:
         "onset error": onset_error(faults),
         "lead": lead(faults),
         "causes": causes(faults),
+        "reliability": reliability(faults),
         "faults": [_fault_row(kind, [j for j in faults if j.truth.kind == kind]) for kind in _kinds(faults)],
     }
 
@@ -213,6 +223,30 @@ def causes(judged: Iterable[Judged]) -> dict[str, Any]:
     n = max(len(told), 1)
     return {"n": len(told), "top-1": top1 / n, "top-2": top2 / n, "abstained": 1 - dared / n if told else 0.0,
             "precision": top1 / dared if dared else None, "top-1 interval": wilson(top1, len(told))}  # fmt: skip
+
+
+def reliability(judged: Iterable[Judged]) -> dict[str, Any]:
+    """How often the first cause is right at each confidence, over hits of faults whose cause can be told.
+
+    The calibration error is the mean distance between confidence and share right, weighed by the hits of each bin.
+    """
+    hits = [(j.hit, j.truth.causes) for j in judged if j.hit and j.truth.causes and j.hit.causes]
+    named = [(hit.confidence, hit.causes[0] in right) for hit, right in hits if hit.causes[0] != ABSTAINED]
+    bins = [
+        {
+            "from": low,
+            "to": min(high, 1.0),
+            "n": len(inside),
+            "right": sum(right for _, right in inside) / len(inside),
+            "interval": wilson(sum(right for _, right in inside), len(inside)),
+            "said": sum(confidence for confidence, _ in inside) / len(inside),
+        }
+        for low, high in pairwise(BINS)
+        if (inside := [pair for pair in named if low <= pair[0] < high])
+    ]
+    error = sum(b["n"] * abs(b["right"] - b["said"]) for b in bins) / max(len(named), 1)
+    wrong = sum(not right for confidence, right in named if confidence >= SURE)
+    return {"n": len(named), "bins": bins, "calibration error": error, "surely wrong": wrong / max(len(hits), 1)}
 
 
 def detectors(judged: Sequence[Judged]) -> dict[str, dict[str, Any]]:

@@ -19,6 +19,10 @@ def tables(result: dict[str, Any]) -> list[tuple[str, Rows]]:
         ("Ours, fault by fault", [_fault(row) for row in ours["faults"]]),
         ("Ours, false incidents look-alike by look-alike", [_kind(row) for row in ours["worst look-alikes"]]),
         *_as_logged(methods.get("stabilizer, as other trainers log it")),
+        (
+            "Confidence in the first cause",
+            [_bin(row) for row in ours["reliability"]["bins"]],
+        ),
         ("Our detectors", [_detector(id, row) for id, row in result["detectors"].items()]),
     ]
     return [(title, rows) for title, rows in said if rows]
@@ -48,6 +52,11 @@ def statements(result: dict[str, Any]) -> list[str]:
             f"cause over {cause['n']} hits whose cause can be told: "
             f"top-1 {_with(cause['top-1'], cause['top-1 interval'])}, top-2 {_share(cause['top-2'])}; "
             f"undetermined in {_share(cause['abstained'])}{right}"
+        )
+        sure = ours["reliability"]
+        said.append(
+            f"confidence over {sure['n']} named causes: calibration error {sure['calibration error']:.2f}; "
+            f"wrong with 60 % confidence or more in {_share(sure['surely wrong'])} of the hits"
         )
     said += [f"NOT COMPARED with {name}: {reason}" for name, reason in result["missing peers"].items()]
     return said
@@ -148,6 +157,15 @@ def _detector(id: str, row: dict[str, Any]) -> dict[str, str]:
         "recall": _recall(row) if row["n"] else "no simulated fault",
         "faults": str(row["n"]),
         "false / 1,000 steps": f"{row['false rate']:.3f} ({low:.3f}-{high:.3f})",
+    }
+
+
+def _bin(row: dict[str, Any]) -> dict[str, str]:
+    return {
+        "confidence": f"{100 * row['from']:.0f}-{100 * row['to']:.0f}%",
+        "named": str(row["n"]),
+        "mean confidence": _share(row["said"]),
+        "right": _with(row["right"], row["interval"]),
     }
 
 

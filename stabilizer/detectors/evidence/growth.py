@@ -42,6 +42,10 @@ DROPS = np.linspace(0.15, 0.95, 17)
 """Where the reward may have fallen suddenly."""
 ALIKE = 0.9
 """Most correlation of neighbouring points that is believed."""
+LEVELLED = 0.95
+"""Share of its whole rise from which a curve has nearly reached its limit: three time constants of an exponential."""
+NEGLIGIBLE = 1e-5
+"""Weight of a curve below which it is left out of a chance: a thousand such make 1 %."""
 FLAT = 0.9
 """Share of its whole rise, with as much training again, from which a curve counts as flat."""
 
@@ -61,6 +65,8 @@ class Family(NamedTuple):
     """Height in the end; infinite for a line."""
     stopped: np.ndarray
     """Whether growth stopped."""
+    over: np.ndarray
+    """Whether it stopped, or had nearly reached its limit in the middle of the run."""
     prior: np.ndarray
     """Logarithm of its share of the weight of its kind."""
 
@@ -85,9 +91,11 @@ def family(points: int) -> Family:
     curves = np.array(rows)
     seen = curves[:, :points] - curves[:, :points].mean(1, keepdims=True)
     length = np.sqrt(np.einsum("ij,ij->i", seen, seen))
+    limit, first = np.array(limits), curves[:, 0]
+    levelled = curves[:, points // 2] - first >= LEVELLED * (limit - first)
     return Family(
-        seen / length[:, None], length, curves[:, 0], curves[:, points - 1], curves[:, -1], np.array(limits),
-        np.array(stopped), np.array(priors),
+        seen / length[:, None], length, first, curves[:, points - 1], curves[:, -1], limit,
+        np.array(stopped), np.array(stopped) | levelled, np.array(priors),
     )  # fmt: skip
 
 
@@ -141,6 +149,11 @@ class Growth(NamedTuple):
         return float(self.weight.sum() + self.dropped[0].sum())
 
     @property
+    def stopped(self) -> float:
+        """Probability that it rose and then stopped, or that it levelled off long ago."""
+        return float(self.weight[self.known.over].sum())
+
+    @property
     def gain(self) -> float:
         """Expected gain since the start."""
         return self._expected(self.known.last - self.known.first)
@@ -167,10 +180,11 @@ class Growth(NamedTuple):
     def chance(self, matters: float) -> float:
         """Probability that as much training again gains more than `matters`."""
         more = self.known.ahead - self.known.last
-        sure = _above(self.height * more, self.error * more, matters)
         weight, height, error = self.dropped
-        going = more[~self.known.stopped][:, None]
-        return float((self.weight * sure).sum() + (weight * _above(height * going, error * going, matters)).sum())
+        going = np.broadcast_to(more[~self.known.stopped][:, None], weight.shape)
+        return _likely(self.weight, self.height * more, self.error * more, matters) + _likely(
+            weight, height * going, error * going, matters
+        )
 
     def flat_since(self, matters: float) -> int:
         """First step since which the likeliest curve has gained less than `matters`."""
@@ -261,9 +275,10 @@ def _likeness(residuals: np.ndarray) -> float:
     return max((1 + near) / (1 - near), slow)
 
 
-def _above(middle: np.ndarray, error: np.ndarray, least: float) -> np.ndarray:
-    """Probability of a normal value above `least`."""
-    safe = np.where(error > 0, error, 1.0)
-    z = np.where(error > 0, (middle - least) / safe, np.where(middle > least, 40.0, -40.0))
-    chance: np.ndarray = 1 / (1 + np.exp(-np.clip(1.5976 * z + 0.07056 * z**3, -40, 40)))  # within 0.0002 of normal
-    return chance
+def _likely(weight: np.ndarray, middle: np.ndarray, error: np.ndarray, least: float) -> float:
+    """Weight of normal values above `least`."""
+    kept = weight > NEGLIGIBLE
+    weight, middle, error = weight[kept], middle[kept], error[kept]
+    z = np.where(error > 0, (middle - least) / np.where(error > 0, error, 1.0), np.where(middle > least, 40.0, -40.0))
+    above = 1 / (1 + np.exp(-np.clip(z * (1.5976 + 0.07056 * z * z), -40, 40)))  # within 0.0002 of normal
+    return float(weight.dot(above))

@@ -51,12 +51,9 @@ class Plateau(Detector):
         run has had, even the upper end of its 95 % interval would gain less than 15 % of the gain so far (20 % while
         the run is short).
 
-        Sooner where growth broke off. The newest quarter or third of the run, 90 steps at least, clearly gains less
-        than 30 % of that and of the pace before it, which no naturally bending curve does. Or a curve that stops
-        (`halt`) clearly explains the run better than any that saturates or continues after a fall, and the run has
-        clearly gained less than 35 % of what the latter would have since. With much noise, by the whole run: two joined
-        lines are fitted to it. The possible gain since their bend (in its first 40 %) is less than 30 % of the smallest
-        plausible pace before the bend and, continued for as long as the run has had, less than 30 % of the rise.
+        Sooner by all plausible learning curves, weighed by the run (`growth`): at least 98 % of the weight belongs to
+        curves that stopped, or had nearly reached their limit in the middle of the run. The run has been flat for at
+        least 90 steps and 30 rows, and the chance that as many steps again bring a gain that matters is below 5 %.
 
         A run that never rose: continued for as long again, the interval would lie within a fifth of its level, and it
         lies within its noise. That is `info` until a third of the planned steps (100 at least, but half of a short
@@ -67,9 +64,8 @@ class Plateau(Detector):
         below 25 % of that spread, and no gain of half a standard error is seen. Accuracy on held-out problems, where
         there is any, must not have risen.
 
-        A hint is always `info`. All plausible learning curves are weighed by the run (`growth`). The reward has
-        probably stopped rising once the chance that as many steps again bring a gain that matters has been below 10 %
-        for a tenth of the rows. A gain matters if it is 5 % of the gain so far and of the level (or the spread of
+        A hint is always `info`. The reward has probably stopped rising once that chance has been below 10 % for a tenth
+        of the rows. A gain matters if it is 5 % of the gain so far and of the level (or the spread of
         rewards, where that is more), or a fifth of these in a run that never rose.
 
         A reward whose ceiling is only assumed (`Progress.ceiling`), because no logged metric counts correct answers, is
