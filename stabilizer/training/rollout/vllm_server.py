@@ -1,9 +1,10 @@
 """vLLM servers, each with a copy of the weights, asked over HTTP. Each is started by the user:
 
-    VLLM_SERVER_DEV_MODE=1 vllm serve MODEL --logprobs-mode processed_logprobs --generation-config vllm
+    VLLM_SERVER_DEV_MODE=1 vllm serve MODEL --enable-scale-out --logprobs-mode processed_logprobs \
+        --generation-config vllm
 
-The first variable enables the routes for training; the first option makes log-probabilities those of the distribution
-that is sampled from. New weights go through a folder that the servers can read, as a safetensors file: nothing is
+The variable and the first option enable the routes for training. With the second, log-probabilities are those of the
+distribution that is sampled from. New weights go through a folder that the servers can read, as a safetensors file: nothing is
 pickled, and no group of processes is needed. A version numbers them, and every completion names the version of the
 weights that wrote it.
 
@@ -33,7 +34,10 @@ from stabilizer.training.settings import ServerConfig
 from stabilizer.training.tensor_file import TensorFile
 
 T = TypeVar("T")
-START = "VLLM_SERVER_DEV_MODE=1 vllm serve MODEL --logprobs-mode processed_logprobs --generation-config vllm"
+START = (
+    "VLLM_SERVER_DEV_MODE=1 vllm serve MODEL --enable-scale-out --logprobs-mode processed_logprobs"
+    " --generation-config vllm"
+)
 PAUSE_S = 0.5
 """Seconds before a question is repeated for the first time; twice as long before each further time."""
 REFUSED = range(400, 500)
