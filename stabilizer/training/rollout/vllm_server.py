@@ -4,9 +4,9 @@
         --generation-config vllm
 
 The variable and the first option enable the routes for training. With the second, log-probabilities are those of the
-distribution that is sampled from. New weights go through a folder that the servers can read, as a safetensors file: nothing is
-pickled, and no group of processes is needed. A version numbers them, and every completion names the version of the
-weights that wrote it.
+distribution that is sampled from. New weights go through a folder that the servers can read, as a safetensors file:
+nothing is pickled, and no group of processes is needed. A version numbers them, and every completion names the version
+of the weights that wrote it.
 
 A server that fails is asked again a few times and then left out; the others take over its work, and the next transfer
 of weights asks it again. One that was restarted answers with another version: it gets the weights once more.
