@@ -49,7 +49,6 @@ cooldown or bound forbids it. `copy`: a copy of the run spoke against it. `error
 """
 
 _PLAIN = frozenset({int, float})
-_LINE = orjson.OPT_APPEND_NEWLINE
 _NON_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
@@ -178,20 +177,11 @@ def worst(severities: Iterable[Severity]) -> Severity | None:
     return ranked[-1] if ranked else None
 
 
-# --- metrics: the hot path, one line a step -------------------------------------------------------------------------
+# --- metrics: one line a step ---------------------------------------------------------------------------------------
 
 
 def encode_metrics(record: Metrics) -> bytes:
     """One line, newline included. Every number is kept exactly; other values are an error."""
-    numbers = record.values
-    if type(numbers) is dict and _PLAIN.issuperset(map(type, numbers.values())):
-        try:  # the common case: all values are finite. orjson writes a non-finite one as `null`
-            line = orjson.dumps({"n": record.n, "step": record.step, "t": record.t, "m": numbers}, None, _LINE)
-        except orjson.JSONEncodeError:  # a name that is no text, an integer beyond 64 bits
-            pass
-        else:
-            if b"null" not in line:
-                return line
     values: dict[str, Any] = {}
     non_finite: dict[str, str] = {}
     for name, value in record.values.items():

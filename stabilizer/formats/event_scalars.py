@@ -2,24 +2,21 @@
 
 Nearly all events hold one value in the usual layout. All that have the same length and the same length of step have
 every field at the same place, so they are read as one table of bytes. Other events (several values, long names,
-tensors of TensorFlow 2, images) are read with an offset for each event, or one by one.
+tensors of TensorFlow 2, images) are read one by one.
 """
 
 from __future__ import annotations
 
 import struct
 from collections import defaultdict
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
 from stabilizer.formats.event_frames import words
-from stabilizer.formats.protobuf import fields
+from stabilizer.formats.protobuf import Fields, fields, parsed
 
-ROUNDS = 512
-"""Values of one event that are read together with those of all others; later ones are read one by one."""
-AHEAD = 32
-"""Padding behind the last event, in bytes, so that reading ahead stays inside the array."""
 _TOGETHER = 1 << 16
 """Events read at once, which bounds the memory this takes."""
 _SIMPLE = 0x15
@@ -162,84 +159,29 @@ def _numbered(names: np.ndarray, tags: dict[bytes, int]) -> np.ndarray:
 
 
 def _any(data: np.ndarray, starts: np.ndarray, ends: np.ndarray, tags: dict[bytes, int]) -> _Found:
-    """The scalars of all events. In each round the next value of every event that has one left is read."""
-    raw = memoryview(data.data)
-    event = np.arange(len(starts))
-    place = starts.copy()
-    place += np.where(data[place] == 0x09, 9, 0)  # the wall time
-    has_step = data[place] == 0x10
-    step, after = _varint(data, place + 1)
-    step = np.where(has_step, step, 0)
-    place = np.where(has_step, after, place)
-    is_summary = (data[place] == 0x2A) & (place < ends)
-    event, place, ends = event[is_summary], place[is_summary], ends[is_summary]
-    length, place = _varint(data, place + 1)
-    whole = (length >= 0) & (length <= ends - place)  # never by a sum, which a length near 2^63 overflows
-    damaged = int((~whole).sum())
-    event, place, ends = event[whole], place[whole], (place + length)[whole]
-    found: list[tuple[np.ndarray, np.ndarray, np.ndarray, int]] = []
-    other = 0
-    for turn in range(ROUNDS):
-        if not len(event):
-            break
-        size, body = _varint(data, place + 1)
-        good = (data[place] == 0x0A) & (size >= 0) & (size <= ends - body)
-        damaged += int((~good).sum())
-        event, body, size, ends = event[good], body[good], size[good], ends[good]
-        stop = body + size
-        long, name = _varint(data, body + 1)
-        named = (data[body] == 0x0A) & (long >= 0) & (long < stop - name)
-        rest = np.where(named, name + np.where(named, long, 0), body)
-        simple = named & (data[rest] == _SIMPLE) & (rest + 5 <= stop)
-        kept = np.flatnonzero(simple)
-        spans = zip(name[kept].tolist(), (name + long)[kept].tolist(), strict=True)
-        labels = [tags[raw[a:b].tobytes()] for a, b in spans]
-        found.append((event[kept], np.array(labels, np.int64), _floats(data, rest[kept] + 1), turn))
-        odd = np.flatnonzero(~simple).tolist()
-        unusual = [(index, _value(raw[body[index] : stop[index]].tobytes())) for index in odd]
-        other += sum(value is None for _, value in unusual)
-        found.append(_listed([(event[index], tags[v[0]], v[1]) for index, v in unusual if v is not None], turn))
-        more = stop < ends
-        event, place, ends = event[more], stop[more], ends[more]
-    late: list[tuple[int, int, float]] = []
-    for owner, first, last in zip(event.tolist(), place.tolist(), ends.tolist(), strict=True):
-        parts = fields(raw[first:last].tobytes())
-        values = [_value(part) for field, part in parts if field == 1 and isinstance(part, bytes)]
-        other += values.count(None)
-        late += [(owner, tags[v[0]], v[1]) for v in values if v is not None]
-    found.append(_listed(late, ROUNDS))
-    owners = np.concatenate([part[0] for part in found])
-    names = np.concatenate([part[1] for part in found])
-    numbers = np.concatenate([part[2] for part in found])
-    turns = np.concatenate([np.full(len(part[0]), part[3]) for part in found])
-    if turns.any() or (np.diff(owners) < 0).any():
-        order = np.lexsort((turns, owners))
-        owners, names, numbers = owners[order], names[order], numbers[order]
-    return _Found(owners, names, step[owners], numbers, damaged, other)
+    """The scalars of all events, one event after the other."""
+    found: list[tuple[int, int, int, float]] = []
+    damaged = other = 0
+    for number, (first, last) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
+        event, whole = parsed(data[first:last].tobytes())
+        step = next((value for field, value in event if field == 2 and isinstance(value, int)), 0)
+        for summary in _messages(event, 5):
+            values, unhurt = parsed(summary)
+            whole = whole and unhurt
+            for value in map(_value, _messages(values, 1)):
+                if value is None:
+                    other += 1
+                else:
+                    found.append((number, tags[value[0]], step if step < 2**63 else -1, value[1]))
+        damaged += not whole
+    *places, numbers = zip(*found, strict=True) if found else ((), (), (), ())
+    owner, tag, step_of = (np.array(column, np.int64) for column in places)
+    return _Found(owner, tag, step_of, np.array(numbers, float), damaged, other)
 
 
-def _listed(found: list[tuple[int, int, float]], turn: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
-    owners, labels, numbers = zip(*found, strict=True) if found else ((), (), ())
-    return np.array(owners, np.int64), np.array(labels, np.int64), np.array(numbers, float), turn
-
-
-def _varint(data: np.ndarray, place: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """A variable-length integer at each place, and where it ends; -1 for what is none or beyond 63 bits."""
-    value = np.zeros(len(place), np.int64)
-    after = place.copy()
-    going = np.ones(len(place), bool)
-    for shift in range(0, 63, 7):
-        byte = data[np.minimum(after, len(data) - 1)].astype(np.int64)
-        value = np.where(going, value | ((byte & 0x7F) << shift), value)
-        after = np.where(going, after + 1, after)
-        going &= byte >= 0x80
-        if not going.any():
-            return value, after
-    return np.where(going, -1, value), after
-
-
-def _floats(data: np.ndarray, place: np.ndarray) -> np.ndarray:
-    return _doubles(np.stack([data[place + k] for k in range(4)], axis=1) if len(place) else np.empty((0, 4), np.uint8))
+def _messages(message: Fields, number: int) -> Iterator[bytes]:
+    """The messages in a field."""
+    return (value for field, value in message if field == number and isinstance(value, bytes))
 
 
 def _doubles(rows: np.ndarray) -> np.ndarray:
@@ -247,8 +189,6 @@ def _doubles(rows: np.ndarray) -> np.ndarray:
     with np.errstate(invalid="ignore"):  # a NaN that is not the usual one
         return np.ascontiguousarray(rows).view("<f4")[:, 0].astype(float)
 
-
-# --- what is not in the common order -------------------------------------------------------------------------------
 
 _TENSOR_TYPES = {1: ("<f4", 5), 2: ("<f8", 6), 3: ("<i4", 7), 9: ("<i8", 10)}
 """TensorFlow's number of a type -> how its bytes read, and the field in which it may stand as a list."""

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+Fields = list[tuple[int, int | bytes]]
+"""Number and value of each field: integers as int, the rest as bytes."""
 
-def fields(message: bytes) -> list[tuple[int, int | bytes]]:
-    """Fields of a protobuf message up to the first damage: integers as int, the rest as bytes."""
-    found: list[tuple[int, int | bytes]] = []
+
+def fields(message: bytes) -> Fields:
+    """Fields of a protobuf message up to the first damage."""
+    return parsed(message)[0]
+
+
+def parsed(message: bytes) -> tuple[Fields, bool]:
+    """Fields of a protobuf message up to the first damage, and whether there was none."""
+    found: Fields = []
     place = 0
     while place < len(message):
         key, place = _integer(message, place)
@@ -19,12 +27,12 @@ def fields(message: bytes) -> list[tuple[int, int | bytes]]:
         elif kind in (1, 5):
             length = 8 if kind == 1 else 4
         else:
-            break
+            return found, False
         if length < 0 or place + length > len(message):
-            break
+            return found, False
         found.append((key >> 3, message[place : place + length]))
         place += length
-    return found
+    return found, True
 
 
 def _integer(message: bytes, place: int) -> tuple[int, int]:

@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 
 from stabilizer.formats.event_frames import frames, masked_crc
-from stabilizer.formats.event_scalars import AHEAD, Points, scalars_in
+from stabilizer.formats.event_scalars import Points, scalars_in
 from stabilizer.formats.number_log import NumberLog
 from stabilizer.formats.rows import Row, check_names
 from stabilizer.runs.history import Series
@@ -143,7 +143,7 @@ def scalars(path: Path) -> Points:
     size = path.stat().st_size
     if size > MAX_BYTES:
         raise RunError(f"{path}: {size / 2**30:.1f} GiB is more than the {MAX_BYTES // 2**30} GiB this reader takes")
-    data = np.zeros(size + AHEAD, np.uint8)
+    data = np.zeros(size, np.uint8)
     with path.open("rb", buffering=0) as file:
         read = 0
         while read < size and (count := file.readinto(data.data[read:size])):

@@ -17,8 +17,8 @@ from pathlib import Path
 import orjson
 
 from stabilizer.core.records import Finding, RecordError, decode, decode_metrics
+from stabilizer.core.settings import flat
 from stabilizer.output.sinks import Place, Sink, chosen
-from stabilizer.output.trackers import flat
 from stabilizer.runs.reader import Tail, read_json
 from stabilizer.runs.secrets import redacted
 
@@ -96,7 +96,7 @@ class Mirror:
         """Copy what is new."""
         if self._sink is None:
             about = read_json(self._run / "run.json")
-            config = dict(flat(redacted(about.get("config") or {})))
+            config = flat(redacted(about.get("config") or {}))
             self._folder.mkdir(parents=True, exist_ok=True)
             self._sink = self._kind.make(
                 Place(str(about.get("run") or self._run.name), self._folder, config, self._where)

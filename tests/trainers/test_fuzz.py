@@ -8,7 +8,8 @@ import json
 import pytest
 
 from stabilizer.analysis.analyse import analyse, as_json
-from stabilizer.output.terminal import console, show
+from stabilizer.output.screen import console
+from stabilizer.output.terminal import show
 from stabilizer.runs.loaded import NoMetrics
 from stabilizer.runs.reader import RunError
 from stabilizer.trainers.reading import READERS, load
