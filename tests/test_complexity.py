@@ -17,8 +17,8 @@ EXEMPT = ("stabilizer/detectors/", "stabilizer/incidents/diagnosis/")
 ABOVE_HIGHEST: dict[str, int] = {}
 """Functions above `HIGHEST` by part. May only shrink."""
 ABOVE_SHARE: dict[str, float] = {
-    "formats": 0.137,
-    "incidents": 0.077,
+    "formats": 0.134,
+    "incidents": 0.065,
     "trainers": 0.167,
 }
 """Parts whose share above `HIGH` is still larger, with that share. May only shrink."""

@@ -33,8 +33,8 @@ from stabilizer.compare.many import (
 )
 from stabilizer.compare.sides import Member
 from stabilizer.compare.words import STATES, how, rows, sentence
+from stabilizer.core.knobs import change_words
 from stabilizer.core.metrics import metric as definition
-from stabilizer.core.text import change_words
 from stabilizer.figures.lineage import Lineage, on_lineage
 from stabilizer.figures.run_groups import Mark, Span, Timeline
 from stabilizer.runs.loaded import LoadedRun

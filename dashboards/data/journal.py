@@ -9,8 +9,9 @@ from pathlib import Path
 
 from dashboards.data.followed_run import Reader
 from dashboards.data.trials import Trial, trials_of
+from stabilizer.core.knobs import change_words
 from stabilizer.core.records import Event
-from stabilizer.core.text import change_words, short
+from stabilizer.core.text import short
 from stabilizer.runs.journal import Chain, verify
 from stabilizer.runs.listing import whole_number, word
 

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from stabilizer.core.knobs import change_words
 from stabilizer.core.records import Action
-from stabilizer.core.text import change_words, short
+from stabilizer.core.text import short
 from stabilizer.runs.journal import BY_HAND
 from stabilizer.runs.listing import whole_number, word
 from stabilizer.runs.story import interventions, twin_words

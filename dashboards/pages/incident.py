@@ -34,7 +34,7 @@ from dashboards.data.run_page import cause_words, latest_words, ranked
 from dashboards.data.run_registry import Runs
 from dashboards.data.run_verdict import RunVerdict
 from dashboards.data.similar_incidents import Archive, Past, Similar
-from stabilizer.core.text import change_words
+from stabilizer.core.knobs import change_words
 from stabilizer.figures import Theme
 from stabilizer.figures.incident import how_far
 from stabilizer.figures.words import meaning_words

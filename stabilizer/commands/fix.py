@@ -13,7 +13,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from stabilizer.control.cost import cost
-from stabilizer.core.knobs import KNOBS, ORDERS, Knob, in_words, parse_order, parse_turn
+from stabilizer.core.knobs import KNOBS, ORDERS, Knob, parse_order, parse_turn, turned
 from stabilizer.core.records import Action, as_json
 from stabilizer.core.text import plain
 from stabilizer.runs.asking import idle, leave, misplaced, over
@@ -182,4 +182,4 @@ def _print_action(console: Console, action: Action, price: tuple[str, ...]) -> N
 def _turned(knob: str, before: float | None, after: float | None) -> str:
     if before == after:
         return f"{knob} warmed up again to {after:g}" if after is not None else knob
-    return f"{knob} {in_words(knob, before)} → {in_words(knob, after)}"
+    return turned(knob, before, after)

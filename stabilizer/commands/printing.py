@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from stabilizer.core.knobs import in_words
+from stabilizer.core.knobs import change_words
 from stabilizer.core.records import Action, Finding, as_json
 from stabilizer.core.text import plain
 from stabilizer.live.tick import Tick
@@ -182,9 +182,7 @@ def finding_lines(finding: Finding) -> tuple[Text, str]:
 
 def action_lines(action: Action) -> tuple[Text, str]:
     """A journal entry and its reason."""
-    change = ", ".join(
-        f"{knob} {in_words(knob, before)} → {in_words(knob, after)}" for knob, (before, after) in action.change.items()
-    )
+    change = ", ".join(change_words(action.change))
     line = Text(f"↻ step {action.step} · {plain(action.action)} {plain(action.remedy)} {action.entry}", style="cyan")
     line.append(f" · {plain(change)}" if change else "", style="default")
     return line, plain(action.text)

@@ -101,7 +101,7 @@ class Trial:
     @property
     def words(self) -> str:
         """A description of the change."""
-        turned = in_words({knob: turn for knob, turn in self.change.items() if turn[0] != turn[1]})
+        turned = in_words(self.change)
         warming = "warmed up again over 20 steps" if "control/lr_scale" in self.course else ""
         return ", ".join(filter(None, [*self.remedy.orders, f"set {turned}" if turned else "", warming]))
 

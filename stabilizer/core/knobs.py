@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from stabilizer.core.text import short
+
 
 @dataclass(frozen=True, slots=True)
 class Knob:
@@ -34,6 +36,9 @@ class Knob:
 def _switch(name: str, *choices: str) -> Knob:
     return Knob(name, 0, len(choices) - 1, whole=True, choices=choices)
 
+
+Change = dict[str, tuple[float | None, float | None]]
+"""Knob -> its value before and after."""
 
 GROUPED = ("group_std", "group_mean", "batch_std", "leave_one_out")
 """Advantages that compare the completions of a group. A run may switch between them."""
@@ -106,7 +111,17 @@ def in_words(name: str, value: float | None) -> str:
     if value is None:
         return "?"
     choices = KNOBS[name].choices if name in KNOBS else ()
-    return choices[int(value)] if choices and value in range(len(choices)) else f"{value:g}"
+    return choices[int(value)] if choices and value in range(len(choices)) else short(value)
+
+
+def turned(knob: str, before: float | None, after: float | None) -> str:
+    """A change of a knob as text: `control/beta 0 → 0.001`."""
+    return f"{knob} {in_words(knob, before)} → {in_words(knob, after)}"
+
+
+def change_words(change: Mapping[str, tuple[float | None, float | None]]) -> list[str]:
+    """The change of a remedy, one knob an item."""
+    return [turned(knob, before, after) for knob, (before, after) in change.items()]
 
 
 def parse_turn(text: str) -> tuple[str, float | str]:

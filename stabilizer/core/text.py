@@ -57,11 +57,6 @@ def _short_float(value: float) -> str:
     return f"{value:,.1f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
-def change_words(change: Mapping[str, tuple[float | None, float | None]]) -> list[str]:
-    """The change of a remedy, one knob an item: `control/beta: 0 → 0.001`."""
-    return [f"{knob}: {short(before)} → {short(after)}" for knob, (before, after) in change.items()]
-
-
 def spoken(seconds: float) -> str:
     """A duration in the largest unit that fits twice: `20 ms`, `1.5 s`, `90 s`, `5 min`, `2.5 h`, `3 days`."""
     size = abs(seconds)

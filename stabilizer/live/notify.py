@@ -20,8 +20,9 @@ from threading import Thread
 from typing import Any
 from urllib.parse import urlsplit
 
+from stabilizer.core.knobs import change_words
 from stabilizer.core.records import Action, Finding, as_json
-from stabilizer.core.text import change_words, plain
+from stabilizer.core.text import plain
 from stabilizer.live import people
 from stabilizer.live.answer_links import links
 from stabilizer.live.post import on_this_machine, post

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from stabilizer.core.knobs import Checkpoint, Controls, in_words, parse_order, parse_turn
+from stabilizer.core.knobs import Checkpoint, Controls, in_words, parse_order, parse_turn, turned
 from stabilizer.core.records import Action, JournalEntry
 from stabilizer.runs import journal
 from stabilizer.runs.journal import BY_HAND
@@ -229,7 +229,7 @@ class Requests:
                 _check_batch(controls)
         finally:
             controls.set(knob, before)  # it is valid: first journal it, then set it
-        words = f"{knob} {in_words(knob, before)} → {in_words(knob, after)}, set by {request.by}"
+        words = f"{turned(knob, before, after)}, set by {request.by}"
         if after == before:
             self._declare("note", words, by=request.by)
             return

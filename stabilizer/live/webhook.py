@@ -31,8 +31,9 @@ from typing import Any
 
 import orjson
 
+from stabilizer.core.knobs import change_words
 from stabilizer.core.records import Action
-from stabilizer.core.text import change_words, spoken
+from stabilizer.core.text import spoken
 from stabilizer.live import answer_links
 from stabilizer.runs.journal import newest
 from stabilizer.runs.listing import list_runs, run_state, writer_lives

@@ -42,6 +42,7 @@ from stabilizer.remedies.roll_back import RollBack
 from stabilizer.remedies.shrink_batch import ShrinkBatch
 from stabilizer.remedies.skip_update import SkipUpdate
 from stabilizer.remedies.target_entropy import TargetEntropy
+from stabilizer.remedies.turns import NOBODY
 from stabilizer.remedies.validate_more import ValidateMore
 from stabilizer.remedies.widen_clip import WidenClip
 from stabilizer.runs.history import RunView
@@ -160,16 +161,15 @@ def advise(causes: Sequence[Cause], view: RunView, onset: int | None = None) -> 
     known = _known_knobs(view)
     ours = "control/lr_scale" in view
     advice = []
-    if ours and onset is not None and (back := RESTORE.given(causes[0].id, known, view, onset)):
-        how = _how(RESTORE, back)
-        advice.append(RemedyAdvice(id=RESTORE.id, safety=RESTORE.safety, change=back, why=RESTORE.why, how=how))
+    if ours and onset is not None and (back := RESTORE.given(causes[0].id, known, view, onset, NOBODY)):
+        advice.append(RemedyAdvice(RESTORE.id, RESTORE.safety, back, RESTORE.why, _how(RESTORE, back)))
     for remedy in fitting(causes[0].id, view):
         change = remedy.against(causes[0].id, known)
-        if not ours and (change is None or remedy.orders) and remedy.by_hand and remedy.turns not in known:
-            advice.append(RemedyAdvice(id=remedy.id, safety="advice", change={}, why=remedy.why, how=remedy.by_hand))
-        elif change is not None and (ours or not remedy.orders):
-            how = _how(remedy, change, ours)
-            advice.append(RemedyAdvice(id=remedy.id, safety=remedy.safety, change=change, why=remedy.why, how=how))
+        if not ours and (change is None or remedy.orders):
+            if remedy.by_hand and remedy.turns not in known:
+                advice.append(RemedyAdvice(remedy.id, "advice", {}, remedy.why, remedy.by_hand))
+        elif change is not None:
+            advice.append(RemedyAdvice(remedy.id, remedy.safety, change, remedy.why, _how(remedy, change, ours)))
     return tuple(advice)
 
 

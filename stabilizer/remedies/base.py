@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import ClassVar, Literal
 
-from stabilizer.core import knobs as controls
-from stabilizer.core.knobs import KNOBS
-from stabilizer.remedies.change import NOBODY as NOBODY
-from stabilizer.remedies.change import Change as Change
-from stabilizer.remedies.change import Course as Course
+from stabilizer.core.knobs import Change as Change
+from stabilizer.core.knobs import change_words
+from stabilizer.remedies.doses import Dose
 from stabilizer.remedies.objections import slowing_objection
 from stabilizer.remedies.situation import Situation
 from stabilizer.runs.history import RunView
@@ -20,19 +18,26 @@ SECTIONS = (
     "What it does", "For", "Preconditions", "Dose and bounds", "Undo", "Side effects", "References",
 )  # fmt: skip
 """Sections of the page of a remedy; the page is the docstring of its class."""
+Course = dict[str, list[float]]
+"""Knob -> its values at the steps of a trial."""
 
 
 class Remedy:
     """One fix. Its file, class and id share one name, a verb. It reads knob values, never the model.
 
-    `change` is pure: the same knobs give the same proposal, so later advice and a live fix agree. An action without a
-    knob (resetting the optimizer's averages, skipping updates, ending the run) is an order of `controls.ORDERS`.
+    `change` is pure: the same knobs give the same proposal, so later advice and a live fix agree. Most remedies state
+    a `dose`. An action without a knob (resetting the optimizer's averages, skipping updates, ending the run) is an
+    order of `core.knobs.ORDERS`.
     """
 
     id: str
     safety: ClassVar[Literal["soft", "hard", "advice"]]
     answers: tuple[str, ...]
     """Causes it treats."""
+    dose: ClassVar[Dose | None] = None
+    """The change of one knob; None for remedies that only give orders or decide otherwise."""
+    objections: ClassVar[tuple[Callable[[Situation], str | None], ...]] = ()
+    """Reasons not to use it in a situation; each is empty or None if it does not apply."""
     rollback: ClassVar[bool] = False
     """Returns to a checkpoint from before the onset. The change must then remove the cause, or the failure repeats."""
     orders: ClassVar[tuple[str, ...]] = ()
@@ -63,7 +68,9 @@ class Remedy:
 
     def change(self, knobs: Mapping[str, float]) -> Change | None:
         """Knobs before and after; None if it can't help (a bound is reached or the knob is missing)."""
-        raise NotImplementedError
+        if self.dose is not None:
+            return self.dose(knobs)
+        return {} if knobs else None
 
     def against(self, cause: str, knobs: Mapping[str, float]) -> Change | None:
         """The change for one of the causes it answers; the same for all by default."""
@@ -74,7 +81,7 @@ class Remedy:
         return self.outlived_by
 
     def given(
-        self, cause: str, knobs: Mapping[str, float], view: RunView, onset: int, ours: Mapping[str, int] = NOBODY
+        self, cause: str, knobs: Mapping[str, float], view: RunView, onset: int, ours: Mapping[str, int]
     ) -> Change | None:
         """The change for a cause in a run that went wrong at `onset`. Remedies change knobs until the steps in
         `ours`."""
@@ -94,61 +101,19 @@ class Remedy:
 
     def objection(self, now: Situation) -> str | None:
         """Why it should not be used in a situation, besides `unfit`; None if it may."""
-        return slowing_objection(now, self.answers) if self.slows else None
+        if self.slows and (why := slowing_objection(now, self.answers)):
+            return why
+        return next((why for objection in self.objections if (why := objection(now))), None)
 
     def onset(self, now: Situation) -> int:
         """The step from which the incident counts for this remedy."""
         return now.onset
 
 
-def scaled(knobs: Mapping[str, float], name: str, factor: float, low: float, high: float) -> Change | None:
-    """Multiply one knob, within `low`..`high` and its own bounds; None if that can't move it in the right direction."""
-    if name not in knobs:
-        return None
-    before = knobs[name]
-    after = min(max(before * factor, low, KNOBS[name].low), high, KNOBS[name].high)
-    after = round(after) if KNOBS[name].whole else after
-    return {name: (before, after)} if (after - before) * (factor - 1) > 0 else None
-
-
 SILENCE = ("reward/no-signal", "reward/collapse", "reward/hacking", "system/data-shift")
 """Findings about prompts that give no gradient: they stay open, however many other prompts there are."""
-MOST_MORE, MOST_PROMPTS = 4.0, 128
-"""Largest factor of one increase of the prompts, and their largest number."""
-
-
-def more_prompts(knobs: Mapping[str, float], factor: float) -> Change:
-    """Multiply the prompts by a factor; no change if it is not above 1 or a bound is reached."""
-    factor = min(factor, MOST_MORE)
-    return (scaled(knobs, "control/prompts", factor, low=1, high=MOST_PROMPTS) or {}) if factor > 1 else {}
-
-
-def lowered(knobs: Mapping[str, float], name: str, to: float) -> Change | None:
-    """Lower one knob to a value; None if it is not above that value."""
-    before = knobs.get(name)
-    return None if before is None or before <= to else {name: (before, to)}
-
-
-def raised(knobs: Mapping[str, float], name: str, to: float) -> Change | None:
-    """Raise one knob to a value; None if it is not below that value."""
-    before = knobs.get(name)
-    return None if before is None or before >= to else {name: (before, to)}
-
-
-def switched(knobs: Mapping[str, float], name: str, to: str, *, when: tuple[str, ...]) -> Change | None:
-    """Set one switch to a setting, if it is at one of `when`."""
-    choices = KNOBS[name].choices
-    before = knobs.get(name)
-    if before is None or choices[int(before)] not in when:
-        return None
-    return {name: (before, choices.index(to))}
 
 
 def in_words(change: Change) -> str:
     """A change in words, switches by the names of their settings."""
-    turns = [(knob, before, after) for knob, (before, after) in change.items() if before != after]
-    return ", ".join(f"{knob} {_value(knob, before)} → {_value(knob, after)}" for knob, before, after in turns)
-
-
-def _value(knob: str, value: float | None) -> str:
-    return "?" if value is None else controls.in_words(knob, value)
+    return ", ".join(change_words({knob: turn for knob, turn in change.items() if turn[0] != turn[1]}))

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from stabilizer.remedies.base import Change, Remedy, scaled
+from stabilizer.remedies.base import Remedy
+from stabilizer.remedies.doses import Scale
 
 
 class ClipUpdates(Remedy):
@@ -40,6 +39,4 @@ class ClipUpdates(Remedy):
     by_hand = "halve the norm to which gradients are scaled down"
     why = "one bad batch can undo a hundred good ones"
     expects = "the incident's findings clear and the reward is no lower than before"
-
-    def change(self, knobs: Mapping[str, float]) -> Change | None:
-        return scaled(knobs, "control/max_grad_norm", 0.5, low=0.05, high=1e6)
+    dose = Scale("control/max_grad_norm", 0.5, low=0.05, high=1e6)

@@ -8,8 +8,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from stabilizer.core.stats import middle
-from stabilizer.remedies.base import MOST_MORE, NOBODY, Change, Remedy, more_prompts, scaled, switched
-from stabilizer.remedies.lower_lr import LOWEST, LR
+from stabilizer.remedies.base import Change, Remedy
+from stabilizer.remedies.doses import MOST_MORE, Switch, more_prompts
+from stabilizer.remedies.lower_lr import HALF_RATE
 from stabilizer.runs.history import RunView
 
 APART, LENGTH = "policy/mismatch_kl", "rollout/length_mean"
@@ -18,6 +19,8 @@ WHOLE = math.log(MOST_MORE) / 2
 distributed log-weights, the effective share of answers is `exp(-2 nats)`; more prompts make up for that loss."""
 ROWS = 5
 """Most rows used to measure the current distance."""
+TOKENS = Switch("control/mismatch", "tis_token", when=("none",))
+WHOLE_ANSWERS = Switch("control/mismatch", "tis_sequence", when=("none",))
 LITTLE, TELLING = 0.1, 3
 """Distance in nats per answer below which the remedy first waits, and the rows that show whether it grows."""
 
@@ -72,30 +75,32 @@ class CorrectMismatch(Remedy):
     )
     why = "the generation engine gives tokens other probabilities than the learner does"
     expects = "the mismatch KL falls below 0.001 nats/token, or stays and does no damage"
-
-    def change(self, knobs: Mapping[str, float]) -> Change | None:
-        return switched(knobs, "control/mismatch", "tis_token", when=("none",))
+    dose = TOKENS
 
     def given(
-        self, cause: str, knobs: Mapping[str, float], view: RunView, onset: int, ours: Mapping[str, int] = NOBODY
+        self, cause: str, knobs: Mapping[str, float], view: RunView, onset: int, ours: Mapping[str, int]
     ) -> Change | None:
         """The most exact weights that keep enough answers, more prompts for their variance, smaller steps for the
         remaining bias."""
-        change = self.change(knobs)
-        rows = [view.series(name).between(onset, view.step).finite().values for name in (APART, LENGTH)]
-        if change is None or not all(map(len, rows)):
-            return change
-        apart, length = (middle(values[-ROWS:]) for values in rows)
-        nats = apart * length
-        if nats < LITTLE and len(rows[0]) < TELLING:
+        far, lengths = (view.series(name).between(onset, view.step).finite().values for name in (APART, LENGTH))
+        if not min(len(far), len(lengths)):
+            return self.change(knobs)
+        apart = middle(far[-ROWS:])
+        nats = apart * middle(lengths[-ROWS:])
+        if nats < LITTLE and len(far) < TELLING:
             return None
         whole = nats <= WHOLE
-        if whole:
-            change = switched(knobs, "control/mismatch", "tis_sequence", when=("none",)) or change
-        variance = min(2 * (nats if whole else apart), math.log(MOST_MORE))  # avoids an overflow of the exponential
-        behind = cause == "stale-weights" or _grows(rows[0][:TELLING])
-        smaller_steps = scaled(knobs, LR, 0.5, low=LOWEST, high=1.0) if behind or not whole else None
-        return change | more_prompts(knobs, math.exp(variance)) | (smaller_steps or {})
+        change = (WHOLE_ANSWERS if whole else TOKENS)(knobs)
+        if change is None:
+            return None
+        biased = not whole or cause == "stale-weights" or _grows(far[:TELLING])
+        return change | _made_up(knobs, 2 * (nats if whole else apart), biased)
+
+
+def _made_up(knobs: Mapping[str, float], variance: float, biased: bool) -> Change:
+    """More prompts for the variance of the weights, and smaller steps for a bias that they leave."""
+    more = more_prompts(knobs, math.exp(min(variance, math.log(MOST_MORE))))  # avoids an overflow of the exponential
+    return more | (HALF_RATE(knobs) or {}) if biased else more
 
 
 def _grows(first: np.ndarray) -> bool:

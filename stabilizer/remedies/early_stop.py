@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from stabilizer.remedies.base import Change, Remedy
+from stabilizer.remedies.base import Remedy
 from stabilizer.remedies.objections import held_out_holds
 from stabilizer.remedies.situation import Situation
 
@@ -45,9 +43,6 @@ class EarlyStop(Remedy):
     horizon = 0
     why = "continuing costs time and makes the policy worse"
     expects = "no further loss"
-
-    def change(self, knobs: Mapping[str, float]) -> Change | None:
-        return {} if knobs else None
 
     def objection(self, now: Situation) -> str | None:
         if not now.critical:

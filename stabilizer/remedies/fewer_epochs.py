@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from stabilizer.remedies.base import Change, Remedy, scaled
+from stabilizer.remedies.base import Remedy
+from stabilizer.remedies.doses import Scale
 
 
 class FewerEpochs(Remedy):
@@ -39,6 +38,4 @@ class FewerEpochs(Remedy):
     by_hand = "one pass over each batch of answers, or larger minibatches"
     why = "after some updates the policy is too far from the answers it learns from"
     expects = "KL between the sampling and the updated policy falls below 0.01 nats/token"
-
-    def change(self, knobs: Mapping[str, float]) -> Change | None:
-        return scaled(knobs, "control/inner_epochs", 0.5, low=1, high=16)
+    dose = Scale("control/inner_epochs", 0.5, low=1, high=16)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from stabilizer.remedies.base import Change, Remedy, switched
+from stabilizer.remedies.base import Remedy
+from stabilizer.remedies.doses import Switch
 from stabilizer.remedies.evidence import nothing_to_compare
 from stabilizer.runs.history import RunView
 
@@ -42,9 +41,7 @@ class FilterGroups(Remedy):
     by_hand = "drop groups whose answers all got the same reward from the updates"
     why = "groups without spread dilute the gradient of the others"
     expects = "the reward rises again"
-
-    def change(self, knobs: Mapping[str, float]) -> Change | None:
-        return switched(knobs, "control/filter_groups", "drop", when=("off",))
+    dose = Switch("control/filter_groups", "drop", when=("off",))
 
     def unfit(self, view: RunView) -> str:
         """Nothing would be left of a batch of silent groups."""

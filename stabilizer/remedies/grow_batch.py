@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from stabilizer.remedies.base import NOBODY, SILENCE, Change, Remedy, more_prompts, scaled
+from stabilizer.remedies.base import SILENCE, Change, Remedy
+from stabilizer.remedies.doses import MOST_PROMPTS, Scale, more_prompts
 from stabilizer.remedies.evidence import beyond_reach, nothing_to_compare, recent, taught
 from stabilizer.remedies.objections import AGREE, agreement
 from stabilizer.remedies.situation import Situation
@@ -52,11 +53,11 @@ class GrowBatch(Remedy):
     expects = "the reward rises again"
 
     def change(self, knobs: Mapping[str, float]) -> Change | None:
-        more = scaled(knobs, "control/prompts", 2.0, low=1, high=128)
-        return more or scaled(knobs, "control/minibatches", 0.5, low=1, high=256)
+        more = Scale("control/prompts", 2.0, low=1, high=MOST_PROMPTS)(knobs)
+        return more or Scale("control/minibatches", 0.5, low=1, high=256)(knobs)
 
     def given(
-        self, cause: str, knobs: Mapping[str, float], view: RunView, onset: int, ours: Mapping[str, int] = NOBODY
+        self, cause: str, knobs: Mapping[str, float], view: RunView, onset: int, ours: Mapping[str, int]
     ) -> Change | None:
         """Add as many prompts as fell silent, if some did."""
         groups = taught(view, onset) if cause in SILENCING else None

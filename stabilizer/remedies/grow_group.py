@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from stabilizer.remedies.base import Change, Remedy, scaled
+from stabilizer.remedies.base import Remedy
+from stabilizer.remedies.doses import Scale
 from stabilizer.remedies.evidence import nothing_to_compare, recent
 from stabilizer.runs.history import RunView
 
@@ -43,9 +42,7 @@ class GrowGroup(Remedy):
     by_hand = "generate twice as many answers per prompt"
     why = "more answers to a prompt are more likely to include both right and wrong ones"
     expects = "fewer groups are silent and the reward rises"
-
-    def change(self, knobs: Mapping[str, float]) -> Change | None:
-        return scaled(knobs, "control/group_size", 2.0, low=2, high=32)
+    dose = Scale("control/group_size", 2.0, low=2, high=32)
 
     def unfit(self, view: RunView) -> str:
         """Groups that are silent because all answers are right need harder prompts; if all groups are silent, nothing

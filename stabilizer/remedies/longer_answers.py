@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from stabilizer.remedies.base import Change, Remedy, scaled
+from stabilizer.remedies.base import Remedy
+from stabilizer.remedies.doses import Scale
 from stabilizer.remedies.evidence import recent
 from stabilizer.remedies.objections import no_room_wanted
 from stabilizer.remedies.situation import Situation
@@ -45,9 +44,7 @@ class LongerAnswers(Remedy):
     by_hand = "double the completion length limit, or exclude cut answers from the loss"
     why = "answers are cut before they can end, and are scored as failures"
     expects = "less than 5 % of answers are cut"
-
-    def change(self, knobs: Mapping[str, float]) -> Change | None:
-        return scaled(knobs, "control/max_completion", 1.5, low=1, high=65536)
+    dose = Scale("control/max_completion", 1.5, low=1, high=65536)
 
     def objection(self, now: Situation) -> str | None:
         if why := no_room_wanted(now):

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from stabilizer.remedies.base import Change, Remedy, scaled
+from stabilizer.remedies.base import Remedy
+from stabilizer.remedies.doses import Scale
 from stabilizer.remedies.objections import drift_that_grows
-from stabilizer.remedies.situation import Situation
 
 LEAST = 1e-4
 """A penalty below this value limits no policy."""
@@ -45,9 +43,5 @@ class LowerBeta(Remedy):
     by_hand = "halve the weight of the KL term"
     why = "the penalty outweighs the reward, so the policy stays where it started"
     expects = "the reward rises again"
-
-    def change(self, knobs: Mapping[str, float]) -> Change | None:
-        return scaled(knobs, "control/beta", 0.5, low=LEAST, high=1.0)
-
-    def objection(self, now: Situation) -> str | None:
-        return drift_that_grows(now)
+    dose = Scale("control/beta", 0.5, low=LEAST, high=1.0)
+    objections = (drift_that_grows,)

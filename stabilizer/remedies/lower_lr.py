@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from stabilizer.remedies.base import Change, Course, Remedy, scaled
+from stabilizer.remedies.base import Change, Course, Remedy
+from stabilizer.remedies.doses import Scale
 from stabilizer.remedies.objections import AGREE, agreement
 from stabilizer.remedies.situation import Situation
 
 LR = "control/lr_scale"
 LOWEST = 0.25
 """The automatic modes change the learning rate by a factor of 2 per trial and 4 in total."""
+HALF_RATE = Scale(LR, 0.5, low=LOWEST, high=1.0)
 REWARM = 20
 """Steps over which a lowered rate rises to its new value."""
 
@@ -52,9 +54,7 @@ class LowerLr(Remedy):
     slows = True
     why = "smaller steps keep the policy within reach of the data it learned from"
     expects = "the incident's findings clear and the reward is no lower than before"
-
-    def change(self, knobs: Mapping[str, float]) -> Change | None:
-        return scaled(knobs, LR, 0.5, low=LOWEST, high=1.0)
+    dose = HALF_RATE
 
     def course(self, change: Change, knobs: Mapping[str, float]) -> Course:
         """A linear rise from half of the new factor."""

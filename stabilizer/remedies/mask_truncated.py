@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from stabilizer.remedies.base import Change, Remedy, switched
+from stabilizer.remedies.base import Remedy
+from stabilizer.remedies.doses import Switch
 from stabilizer.remedies.evidence import recent
 from stabilizer.remedies.objections import no_room_wanted
-from stabilizer.remedies.situation import Situation
 from stabilizer.runs.history import RunView
 
 
@@ -42,14 +40,10 @@ class MaskTruncated(Remedy):
     by_hand = "exclude truncated answers from the loss"
     why = "a cut answer is scored as a failure, even if it would have been right"
     expects = "the reward of complete answers is no lower than before, and fewer are cut"
-
-    def change(self, knobs: Mapping[str, float]) -> Change | None:
-        return switched(knobs, "control/mask_truncated", "on", when=("off",))
+    dose = Switch("control/mask_truncated", "on", when=("off",))
+    objections = (no_room_wanted,)
 
     def unfit(self, view: RunView) -> str:
         """Cut answers are excluded, so enough complete ones must be left."""
         cut = recent(view, "rollout/truncated_frac")
         return f"{cut:.0%} of answers are cut: too few would be left" if cut is not None and cut > 0.5 else ""
-
-    def objection(self, now: Situation) -> str | None:
-        return no_room_wanted(now)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from stabilizer.detectors.evidence.progress import progress
 from stabilizer.detectors.evidence.stagnation import stagnation
 from stabilizer.remedies.base import Change, Course, Remedy
+from stabilizer.remedies.doses import Switch
 from stabilizer.remedies.situation import Situation
 
 STEPS = 20
@@ -49,9 +50,7 @@ class MendCritic(Remedy):
     )
     why = "advantages depend on the critic's values, and the critic is worse than a constant"
     expects = "explained variance rises above 0.2"
-
-    def change(self, knobs: Mapping[str, float]) -> Change | None:
-        return {"control/actor_frozen": (0, 1)} if knobs.get("control/actor_frozen") == 0 else None
+    dose = Switch("control/actor_frozen", "on", when=("off",))
 
     def course(self, change: Change, knobs: Mapping[str, float]) -> Course:
         """The policy pauses, then continues."""

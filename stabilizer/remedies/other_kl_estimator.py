@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from stabilizer.remedies.base import Change, Remedy, switched
+from stabilizer.remedies.base import Remedy
+from stabilizer.remedies.doses import Switch
 
 
 class OtherKlEstimator(Remedy):
@@ -38,6 +37,4 @@ class OtherKlEstimator(Remedy):
     by_hand = "use k2 in the loss or k1 in the reward, and clip log-ratios at 20"
     why = "a few tokens make up most of the estimated KL and of its gradient"
     expects = "the KL of the largest token is at most a hundred times the mean"
-
-    def change(self, knobs: Mapping[str, float]) -> Change | None:
-        return switched(knobs, "control/kl_kind", "k2", when=("k1", "k3", "k3_is", "k3_k2grad"))
+    dose = Switch("control/kl_kind", "k2", when=("k1", "k3", "k3_is", "k3_k2grad"))

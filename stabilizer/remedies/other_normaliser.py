@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from stabilizer.remedies.base import Change, Remedy, switched
+from stabilizer.remedies.base import Remedy
+from stabilizer.remedies.doses import Switch
 from stabilizer.remedies.evidence import recent
 from stabilizer.runs.history import RunView
 
@@ -48,9 +47,7 @@ class OtherNormaliser(Remedy):
     by_hand = "divide by the spread of the whole batch, or not at all"
     why = "if the rewards of a group hardly differ, dividing by their spread amplifies rounding errors"
     expects = "the largest advantage and the gradient norm fall"
-
-    def change(self, knobs: Mapping[str, float]) -> Change | None:
-        return switched(knobs, "control/advantage", "batch_std", when=("group_std",))
+    dose = Switch("control/advantage", "batch_std", when=("group_std",))
 
     def unfit(self, view: RunView) -> str:
         """Groups without any spread have no advantages to amplify; where they are left out, the others are all."""

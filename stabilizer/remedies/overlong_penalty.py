@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from stabilizer.detectors.evidence.progress import progress
-from stabilizer.remedies.base import Change, Remedy
+from stabilizer.remedies.base import Remedy
+from stabilizer.remedies.doses import Start
 from stabilizer.remedies.evidence import recent
 from stabilizer.remedies.objections import no_room_wanted
-from stabilizer.remedies.situation import Situation
 from stabilizer.runs.history import RunView
 
 
@@ -43,9 +41,8 @@ class OverlongPenalty(Remedy):
     by_hand = "penalise answers in the last fifth of the length limit, more the closer they come to it"
     why = "length costs nothing, so answers grow longer"
     expects = "length returns to its level and accuracy does not fall"
-
-    def change(self, knobs: Mapping[str, float]) -> Change | None:
-        return {"control/overlong_buffer": (0.0, 0.2)} if knobs.get("control/overlong_buffer") == 0 else None
+    dose = Start("control/overlong_buffer", 0.2)
+    objections = (no_room_wanted,)
 
     def unfit(self, view: RunView) -> str:
         """Longer answers that are right more often are useful reasoning."""
@@ -53,6 +50,3 @@ class OverlongPenalty(Remedy):
         if earns is not None and earns > 0.2 and (accuracy := progress(view)) and accuracy.rising:
             return f"longer answers get a higher reward (correlation {earns:.2f}) and the reward rises: they are useful"
         return ""
-
-    def objection(self, now: Situation) -> str | None:
-        return no_room_wanted(now)

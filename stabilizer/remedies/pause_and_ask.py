@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from stabilizer.remedies.base import Change, Remedy
+from stabilizer.remedies.base import Remedy
 
 
 class PauseAndAsk(Remedy):
@@ -41,6 +39,3 @@ class PauseAndAsk(Remedy):
     horizon = 0
     why = "no knob can fix this, so more steps would be wasted"
     expects = "a person has checked the run"
-
-    def change(self, knobs: Mapping[str, float]) -> Change | None:
-        return {} if knobs else None

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from stabilizer.remedies.base import Change, Remedy, scaled
+from stabilizer.remedies.base import Change, Remedy
+from stabilizer.remedies.doses import Scale
 from stabilizer.remedies.objections import drift_that_pays
-from stabilizer.remedies.situation import Situation
 
 START = 0.001
 SOFT_LIMIT = 0.01
@@ -48,11 +48,9 @@ class RaiseBeta(Remedy):
     by_hand = "set the weight of the KL term to 0.001, or double it"
     why = "a KL penalty adds a cost to drift that brings no reward"
     expects = "KL to the reference stops growing and the reward is no lower than before"
+    objections = (drift_that_pays,)
 
     def change(self, knobs: Mapping[str, float]) -> Change | None:
         if knobs.get("control/beta") == 0:
             return {"control/beta": (0.0, START)}
-        return scaled(knobs, "control/beta", 2.0, low=0.0, high=max(SOFT_LIMIT, knobs.get("control/beta", 0.0)))
-
-    def objection(self, now: Situation) -> str | None:
-        return super().objection(now) or drift_that_pays(now)
+        return Scale("control/beta", 2.0, low=0.0, high=max(SOFT_LIMIT, knobs.get("control/beta", 0.0)))(knobs)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from stabilizer.remedies.base import Change, Remedy, scaled
+from stabilizer.remedies.base import Change, Remedy
+from stabilizer.remedies.doses import Scale
 from stabilizer.remedies.objections import drift_that_pays
 from stabilizer.remedies.raise_beta import SOFT_LIMIT
-from stabilizer.remedies.situation import Situation
 
 
 class RaiseBetaFurther(Remedy):
@@ -40,11 +40,9 @@ class RaiseBetaFurther(Remedy):
     answers = ("no-kl-anchor",)
     why = "the current penalty is too weak to hold the policy"
     expects = "KL to the reference stops growing and the reward is no lower than before"
+    objections = (drift_that_pays,)
 
     def change(self, knobs: Mapping[str, float]) -> Change | None:
         if knobs.get("control/beta", 0.0) < SOFT_LIMIT:
             return None
-        return scaled(knobs, "control/beta", 2.0, low=0.0, high=0.1)
-
-    def objection(self, now: Situation) -> str | None:
-        return drift_that_pays(now)
+        return Scale("control/beta", 2.0, low=0.0, high=0.1)(knobs)

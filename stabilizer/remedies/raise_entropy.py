@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 from stabilizer.remedies.base import Change, Remedy
 from stabilizer.remedies.objections import entropy_is_fine
-from stabilizer.remedies.situation import Situation
 
 
 class RaiseEntropy(Remedy):
@@ -41,12 +40,10 @@ class RaiseEntropy(Remedy):
     by_hand = "add a small entropy bonus: a coefficient of 0.001"
     why = "a group without different answers has nothing to compare"
     expects = "entropy stops falling and the reward is no lower than before"
+    objections = (entropy_is_fine,)
 
     def change(self, knobs: Mapping[str, float]) -> Change | None:
         before = knobs.get("control/entropy_coef")
         if before is None or before >= 0.01:
             return None
         return {"control/entropy_coef": (before, min(0.01, max(0.001, 2 * before)))}
-
-    def objection(self, now: Situation) -> str | None:
-        return entropy_is_fine(now)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from stabilizer.core.stats import middle
-from stabilizer.remedies.base import Change, Remedy, scaled
+from stabilizer.remedies.base import Remedy
+from stabilizer.remedies.doses import Scale
 from stabilizer.remedies.evidence import recent
 from stabilizer.remedies.situation import Situation
 from stabilizer.remedies.urgency import DIVERGENCE, rank
@@ -52,9 +51,7 @@ class RaiseLr(Remedy):
     horizon = 60
     why = "steps this small hardly move the policy"
     expects = "the policy moves by more than 1e-4 nats/token per step and the reward rises"
-
-    def change(self, knobs: Mapping[str, float]) -> Change | None:
-        return scaled(knobs, "control/lr_scale", 1.5, low=0.25, high=4.0)
+    dose = Scale("control/lr_scale", 1.5, low=0.25, high=4.0)
 
     def unfit(self, view: RunView) -> str:
         """Whether the run is slow for another reason than small steps, or a larger step would break it."""

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 from stabilizer.remedies.base import Change, Remedy
 from stabilizer.remedies.objections import entropy_is_fine
-from stabilizer.remedies.situation import Situation
 
 
 class RaiseTemperature(Remedy):
@@ -41,12 +40,10 @@ class RaiseTemperature(Remedy):
     by_hand = "raise the sampling temperature by 0.1, up to 1.3"
     why = "a higher temperature samples answers that the policy no longer tries"
     expects = "fewer groups are silent and the reward is no lower than before"
+    objections = (entropy_is_fine,)
 
     def change(self, knobs: Mapping[str, float]) -> Change | None:
         before = knobs.get("control/temperature")
         if before is None or before >= 1.3:
             return None
         return {"control/temperature": (before, min(1.3, round(before + 0.1, 6)))}
-
-    def objection(self, now: Situation) -> str | None:
-        return entropy_is_fine(now)

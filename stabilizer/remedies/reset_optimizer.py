@@ -50,9 +50,6 @@ class ResetOptimizer(Remedy):
         larger = len(steps) >= 30 and steps[20:].max() > 2 * median(steps[:20]) > 0
         return "the averages have just been reset" if larger else ""
 
-    def change(self, knobs: Mapping[str, float]) -> Change | None:
-        return {} if knobs else None
-
     def course(self, change: Change, knobs: Mapping[str, float]) -> Course:
         """The averages are based on few gradients at first, so the rate rises gradually to its former value."""
         now = knobs.get(LR, LOWEST)

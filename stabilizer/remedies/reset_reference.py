@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 from stabilizer.remedies.base import Change, Remedy
 from stabilizer.remedies.objections import drift_that_grows
-from stabilizer.remedies.situation import Situation
 
 
 class ResetReference(Remedy):
@@ -42,9 +41,7 @@ class ResetReference(Remedy):
     by_hand = "start again from the current weights, with them as the reference"
     why = "the policy is held at an outdated reference"
     expects = "the reward rises again"
+    objections = (drift_that_grows,)
 
     def change(self, knobs: Mapping[str, float]) -> Change | None:
         return {} if knobs.get("control/beta", 0.0) > 0 else None
-
-    def objection(self, now: Situation) -> str | None:
-        return drift_that_grows(now)

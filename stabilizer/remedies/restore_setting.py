@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from stabilizer.remedies.base import NOBODY, Change, Remedy
+from stabilizer.remedies.base import Change, Remedy
 from stabilizer.remedies.turns import turned_back
 from stabilizer.runs.history import RunView
 
@@ -51,7 +51,7 @@ class RestoreSetting(Remedy):
         return None  # the change depends on the history of the run
 
     def given(
-        self, cause: str, knobs: Mapping[str, float], view: RunView, onset: int, ours: Mapping[str, int] = NOBODY
+        self, cause: str, knobs: Mapping[str, float], view: RunView, onset: int, ours: Mapping[str, int]
     ) -> Change | None:
         """The former values of the settings that were changed around the onset."""
         return turned_back(view, onset, ours) or None

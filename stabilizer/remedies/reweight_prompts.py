@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from stabilizer.remedies.base import NOBODY, SILENCE, Change, Remedy, more_prompts, switched
+from stabilizer.remedies.base import SILENCE, Change, Remedy
+from stabilizer.remedies.doses import Switch, more_prompts
 from stabilizer.remedies.evidence import beyond_reach, faint, nothing_to_compare, silent_groups, taught
 from stabilizer.runs.history import RunView
 
@@ -51,24 +52,17 @@ class ReweightPrompts(Remedy):
     horizon = 60
     why = "prompts whose answers all fail or all pass give no gradient and take the place of others"
     expects = "more groups have spread and the reward rises"
-
-    def change(self, knobs: Mapping[str, float]) -> Change | None:
-        return switched(knobs, FILTER, "resample", when=("off", "drop"))
+    dose = Switch(FILTER, "resample", when=("off", "drop"))
 
     def given(
-        self, cause: str, knobs: Mapping[str, float], view: RunView, onset: int, ours: Mapping[str, int] = NOBODY
+        self, cause: str, knobs: Mapping[str, float], view: RunView, onset: int, ours: Mapping[str, int]
     ) -> Change | None:
         """The switch, and enough prompts for as many groups with spread as before the onset."""
         change = self.change(knobs)
         if (change is None and FILTER in knobs) or (cause == "prompts-too-hard" and not beyond_reach(view)):
             return None
-        groups = taught(view, onset)
-        if groups is None:
-            return change
-        alive, teach = groups
-        filled = min(1.0, teach * ((change and view.config("policy.resample_batches")) or 1))
-        more = more_prompts(knobs, alive / filled) if filled > 0 else {}
-        return {**(change or {}), **more} or None
+        batches = (change and view.config("policy.resample_batches")) or 1
+        return {**(change or {}), **_refilled(knobs, view, onset, batches)} or None
 
     def unfit(self, view: RunView) -> str:
         """If no prompt has spread, there is nothing to draw instead; if most have, there is little to gain."""
@@ -76,3 +70,10 @@ class ReweightPrompts(Remedy):
         if silent is not None and max(silent, faint(view)) < LEAST:
             return f"only {silent:.0%} of groups are silent, and the spread of the others has not changed"
         return nothing_to_compare(view)
+
+
+def _refilled(knobs: Mapping[str, float], view: RunView, onset: int, batches: float) -> Change:
+    """Prompts for as many groups with spread as before the onset, if a step draws up to so many batches."""
+    groups = taught(view, onset)
+    filled = min(1.0, groups[1] * batches) if groups else 0
+    return more_prompts(knobs, groups[0] / filled) if groups and filled > 0 else {}

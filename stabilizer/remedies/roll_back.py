@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from stabilizer.remedies.base import NOBODY, Change, Course, Remedy
+from stabilizer.remedies.base import Change, Course, Remedy
 from stabilizer.remedies.correct_mismatch import CorrectMismatch
 from stabilizer.remedies.evidence import leapt
 from stabilizer.remedies.fewer_epochs import FewerEpochs
 from stabilizer.remedies.going_back import objection_to_return, onset_to_undo
 from stabilizer.remedies.lower_entropy_bonus import LowerEntropyBonus
-from stabilizer.remedies.lower_lr import LR, LowerLr
+from stabilizer.remedies.lower_lr import HALF_RATE, LR, LowerLr
 from stabilizer.remedies.mend_critic import MendCritic
 from stabilizer.remedies.narrow_clip import NarrowClip
 from stabilizer.remedies.other_kl_estimator import OtherKlEstimator
@@ -82,9 +82,8 @@ class RollBack(Remedy):
     rollback = True
     why = "the weights are damaged: a return to before the onset helps, but only if the cause is removed"
     expects = "the incident's findings clear, and the reward is no lower than at the checkpoint and before the fix"
-
-    def change(self, knobs: Mapping[str, float]) -> Change | None:
-        return _LOWER_LR.change(knobs)
+    dose = HALF_RATE
+    objections = (objection_to_return,)
 
     def against(self, cause: str, knobs: Mapping[str, float]) -> Change | None:
         """The cause's own knob, or the learning rate if there is none or it is at its bound."""
@@ -95,7 +94,7 @@ class RollBack(Remedy):
         return _OWN[cause].outlived_by if cause in _OWN else ()
 
     def given(
-        self, cause: str, knobs: Mapping[str, float], view: RunView, onset: int, ours: Mapping[str, int] = NOBODY
+        self, cause: str, knobs: Mapping[str, float], view: RunView, onset: int, ours: Mapping[str, int]
     ) -> Change | None:
         """Undo a change around the onset; otherwise treat the cause, if it is known and still present.
 
@@ -114,9 +113,6 @@ class RollBack(Remedy):
         """Apply the change as its own remedy would: a lower rate warms up, a critic is trained alone for a while."""
         own = [remedy for remedy in _OWN.values() if remedy.change(knobs) == change]
         return (own[0] if own else _LOWER_LR).course(change, knobs) if own or LR in change else {}
-
-    def objection(self, now: Situation) -> str | None:
-        return objection_to_return(now)
 
     def onset(self, now: Situation) -> int:
         return onset_to_undo(now)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from stabilizer.remedies.base import Change, Remedy, scaled
+from stabilizer.remedies.base import Remedy
+from stabilizer.remedies.doses import Scale
 
 
 class ShrinkBatch(Remedy):
@@ -37,6 +36,4 @@ class ShrinkBatch(Remedy):
     answers = ("out-of-memory",)
     why = "half the prompts need half the memory per step"
     expects = "a step succeeds, and the reward is no lower than before"
-
-    def change(self, knobs: Mapping[str, float]) -> Change | None:
-        return scaled(knobs, "control/prompts", 0.5, low=8, high=4096)
+    dose = Scale("control/prompts", 0.5, low=8, high=4096)

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, get_args
 
-from stabilizer.core.knobs import Checkpoint
+from stabilizer.core.knobs import Change, Checkpoint
 from stabilizer.core.records import Cause, Finding
-from stabilizer.remedies.change import Change
 from stabilizer.remedies.turns import Turn, turns
 from stabilizer.runs.history import RunView
 from stabilizer.runs.journal import Memory

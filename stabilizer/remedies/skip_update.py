@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 
 from stabilizer.core.stats import middle
 from stabilizer.detectors.evidence.progress import progress
-from stabilizer.remedies.base import BACK, Change, Remedy
+from stabilizer.remedies.base import BACK, Remedy
 from stabilizer.remedies.evidence import silent_groups
 from stabilizer.remedies.objections import leapt_at_onset
 from stabilizer.remedies.situation import Situation
@@ -60,9 +58,6 @@ class SkipUpdate(Remedy):
     harmless = True
     why = "updates from unreliable rewards damage the policy"
     expects = "the reward returns to its level, with unchanged weights"
-
-    def change(self, knobs: Mapping[str, float]) -> Change | None:
-        return {} if knobs else None
 
     def over(self, view: RunView, began: int) -> str:
         """Whether the reward has changed under constant weights."""

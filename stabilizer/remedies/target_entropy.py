@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from stabilizer.remedies.base import Change, Remedy
+from stabilizer.remedies.base import Remedy
+from stabilizer.remedies.doses import Start
 from stabilizer.remedies.objections import entropy_is_fine
-from stabilizer.remedies.situation import Situation
 
 FLOOR = 0.1
 """Nats per token."""
@@ -44,9 +42,5 @@ class TargetEntropy(Remedy):
     by_hand = "control the entropy bonus so that entropy stays above a floor"
     why = "a group without different answers has nothing to compare"
     expects = "entropy returns to its floor and the reward is no lower than before"
-
-    def change(self, knobs: Mapping[str, float]) -> Change | None:
-        return {"control/entropy_target": (0.0, FLOOR)} if knobs.get("control/entropy_target") == 0 else None
-
-    def objection(self, now: Situation) -> str | None:
-        return entropy_is_fine(now)
+    dose = Start("control/entropy_target", FLOOR)
+    objections = (entropy_is_fine,)

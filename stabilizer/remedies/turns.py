@@ -7,14 +7,14 @@ schedule. It shows in the knobs, and in the learning rate compared with its knob
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
 
-from stabilizer.core.knobs import KNOBS
+from stabilizer.core.knobs import KNOBS, Change
 from stabilizer.core.records import Event
 from stabilizer.core.schedule import KINDS, shares_of_peak
-from stabilizer.remedies.change import NOBODY, Change
 from stabilizer.runs.history import RunView, Series
 from stabilizer.runs.journal import origin_of_event
 
@@ -30,6 +30,10 @@ SAME = 1.02
 """Factor within which a rate counts as constant."""
 MADE_UP = 1.1
 """Factor within which a knob compensates a rate that left its schedule. Such a knob moves in steps."""
+
+
+NOBODY: Mapping[str, int] = MappingProxyType({})
+"""No remedy changes a knob gradually."""
 
 
 class Turn(NamedTuple):

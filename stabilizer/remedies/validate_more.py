@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from stabilizer.remedies.base import Change, Remedy, scaled
+from stabilizer.remedies.base import Remedy
+from stabilizer.remedies.doses import Scale
 
 
 class ValidateMore(Remedy):
@@ -40,8 +39,4 @@ class ValidateMore(Remedy):
     by_hand = "validate twice as often"
     why = "held-out accuracy is measured too rarely to judge the run"
     expects = "held-out accuracy is measured twice as often"
-
-    def change(self, knobs: Mapping[str, float]) -> Change | None:
-        if not knobs.get("control/validate_every"):
-            return None
-        return scaled(knobs, "control/validate_every", 0.5, low=5, high=1_000_000)
+    dose = Scale("control/validate_every", 0.5, low=5, high=1_000_000)

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 from stabilizer.remedies.base import Change, Remedy
 from stabilizer.remedies.objections import entropy_is_fine
-from stabilizer.remedies.situation import Situation
 
 
 class WidenClip(Remedy):
@@ -41,10 +40,8 @@ class WidenClip(Remedy):
     by_hand = "raise the upper clip range to 0.28"
     why = "rare good tokens are clipped before they can grow"
     expects = "entropy stops falling and the reward is no lower than before"
+    objections = (entropy_is_fine,)
 
     def change(self, knobs: Mapping[str, float]) -> Change | None:
         before = knobs.get("control/epsilon_high")
         return {"control/epsilon_high": (before, 0.28)} if before is not None and 0.1 <= before < 0.28 else None
-
-    def objection(self, now: Situation) -> str | None:
-        return entropy_is_fine(now)

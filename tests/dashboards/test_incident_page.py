@@ -89,7 +89,7 @@ def test_an_incident_tells_onset_order_cause_advice_and_what_was_tried(client) -
     assert "step 262, between 259 and 272" in text
     assert "no-kl-anchor" in text and "confidence 72%" in text and "lr-too-high" in text
     assert "policy/kl_ref left its band 9 steps before the gradient did" in text
-    assert "beta=0.01 in GRPOConfig" in text and "control/beta: 0.001 → 0.01" in text
+    assert "beta=0.01 in GRPOConfig" in text and "control/beta 0.001 → 0.01" in text
     assert "rewind-and-anchor" in text and "KL 0.11 (was 1.31)" in text
     assert "rolled back: the run continued from step 250" in " ".join(text.split())
 
@@ -332,7 +332,7 @@ def test_the_journal_tells_hypothesis_change_and_outcome(tmp_path: Path) -> None
         "reward/mean stays at 0.71 or above (tolerance 0.04",
         "30 steps",
         "control/lr_scale: back to 1",
-        "control/lr_scale: 1 → 0.5",
+        "control/lr_scale 1 → 0.5",
         "incident 2",
     ):
         assert said in text
@@ -359,7 +359,7 @@ def test_what_people_turned_is_told_with_their_name(tmp_path: Path) -> None:
         290, "intervention", "control/beta 0.001 → 0.01, set by anna", by="anna", change={"control/beta": [0.001, 0.01]}
     )
     text = words(over(tmp_path).open("/journal", f"?run={ASKING}"))
-    assert "by anna" in text and "control/beta: 0.001 → 0.01" in text
+    assert "by anna" in text and "control/beta 0.001 → 0.01" in text
 
 
 def test_starts_and_returns_are_attempts(client) -> None:

@@ -10,10 +10,11 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from stabilizer.core.knobs import change_words
 from stabilizer.core.metrics import VOCABULARY
 from stabilizer.core.points import thin, wants_log
 from stabilizer.core.records import Action, Event, Finding
-from stabilizer.core.text import change_words, rounded, short
+from stabilizer.core.text import rounded, short
 from stabilizer.figures import CORE, ICONS, abandoned, charts, incidents, metric_figure
 from stabilizer.figures.growth import drawn, growth
 from stabilizer.figures.marks import LETTER, open_spans
@@ -209,7 +210,7 @@ def test_fixes_and_declared_events_are_lines_that_say_what_they_are() -> None:
     figure = metric_figure(history([1.0] * 10).view(), NAME, actions=actions, events=events)
     assert sorted(shape.x0 for shape in figure.layout.shapes) == [4, 5, 5, 6]
     told = texts(figure)
-    assert "applied" in told and "control/beta: 0 → 0.01" in told and "rollback" in told
+    assert "applied" in told and "control/beta 0 → 0.01" in told and "rollback" in told
     assert "proposed" not in told and "hello" not in told
 
 
@@ -395,7 +396,7 @@ def test_hover_texts_write_large_numbers_out() -> None:
 
 
 def test_changes_and_concerns_are_read_from_records() -> None:
-    assert change_words({"control/beta": (None, 0.01)}) == ["control/beta: not set → 0.01"]
+    assert change_words({"control/beta": (None, 0.01)}) == ["control/beta ? → 0.01"]
     nested = finding(evidence={"a": ["policy/kl_ref", {"policy/entropy": 1}], "text": "plain"})
     assert concerns(nested) == {"policy/kl_ref", "policy/entropy"}
 

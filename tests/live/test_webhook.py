@@ -266,7 +266,7 @@ def test_a_proposal_that_waits_is_told_once_with_all_an_answer_needs(run) -> Non
         thread.join()
     (body,) = told
     assert body["kind"] == "proposal" and body["answer_at"] == "https://here/answer"
-    assert "control/lr_scale: 1 → 0.5" in body["summary"]
+    assert "control/lr_scale 1 → 0.5" in body["summary"]
     headers, _ = message(run)
     signed = json.dumps(body["answer"]).encode()
     headers["Stabilizer-Signature"] = signature(SECRET, headers["Stabilizer-Timestamp"], "n" * 16, signed)

@@ -281,7 +281,7 @@ def test_silent_prompts_are_replaced_by_as_many_as_leave_no_fewer_groups_to_lear
     view = history({"reward/zero_std_frac": silent, "reward/std_group": spread}, about=about).view()
     remedy = next(r for r in REMEDIES if r.id == "reweight-prompts")
     knobs = {"control/filter_groups": 0, "control/prompts": 16}
-    change = remedy.given("dead-groups", knobs, view, 41)
+    change = remedy.given("dead-groups", knobs, view, 41, {})
     assert change["control/filter_groups"] == (0, 2)
     assert change.get("control/prompts") == ((16, pytest.approx(prompts, abs=3)) if prompts else None)
 
@@ -299,7 +299,7 @@ def test_silent_prompts_are_replaced_by_as_many_as_leave_no_fewer_groups_to_lear
 )
 def test_a_batch_grows_by_as_many_prompts_as_fell_silent(silent: str, cause: str, prompts: int | None) -> None:
     view = history({"reward/zero_std_frac": silent}).view()
-    change = BY_ID["grow-batch"].given(cause, {"control/prompts": 16}, view, 41)
+    change = BY_ID["grow-batch"].given(cause, {"control/prompts": 16}, view, 41, {})
     assert change == (prompts and {"control/prompts": (16, pytest.approx(prompts, abs=3))})
 
 
@@ -312,9 +312,9 @@ def test_prompts_that_are_solved_are_not_too_hard_though_their_groups_are_silent
 ) -> None:
     curves = {"reward/zero_std_frac": "0.1~0.01x40 0.7~0.01x20"} | ({"reward/all_pass_frac": solved} if solved else {})
     knobs = {"control/prompts": 16, "control/filter_groups": 0}
-    change = BY_ID[remedy].given("prompts-too-hard", knobs, history(curves).view(), 41)
+    change = BY_ID[remedy].given("prompts-too-hard", knobs, history(curves).view(), 41, {})
     assert bool(change) is answers
-    assert BY_ID[remedy].given("dead-groups", knobs, history(curves).view(), 41), "paid alike for another reason"
+    assert BY_ID[remedy].given("dead-groups", knobs, history(curves).view(), 41, {}), "paid alike for another reason"
 
 
 @pytest.mark.parametrize(
@@ -374,7 +374,7 @@ def test_answers_are_weighed_as_finely_as_leaves_enough_of_them_and_prompts_make
     knobs = {"control/mismatch": 0, "control/prompts": 16, "control/lr_scale": 1.0}
     kinds = KNOBS["control/mismatch"].choices
     for remedy in (BY_ID["correct-mismatch"], BY_ID["roll-back"]):
-        change = remedy.given("engine-mismatch", knobs, view, 41)
+        change = remedy.given("engine-mismatch", knobs, view, 41, {})
         assert change["control/mismatch"] == (0, kinds.index(kind))
         assert change.get("control/prompts") == ((16, pytest.approx(prompts, abs=0.5)) if prompts else None)
         assert ("control/lr_scale" in change) is (bool(apart) and kind == "tis_token")
@@ -393,23 +393,23 @@ def test_an_engine_that_falls_behind_asks_for_smaller_steps_too(apart: str, slow
     view = history({"policy/mismatch_kl": apart, "rollout/length_mean": "10x60"}).view()
     view = view.at(int(view.series("policy/mismatch_kl").steps[-1]))
     knobs = {"control/mismatch": 0, "control/lr_scale": 1.0}
-    change = BY_ID["correct-mismatch"].given("engine-mismatch", knobs, view, 41)
+    change = BY_ID["correct-mismatch"].given("engine-mismatch", knobs, view, 41, {})
     assert change is None if slower is None else (change.get("control/lr_scale") == (1.0, 0.5)) is slower
 
 
 def test_going_back_takes_the_mismatch_away_though_too_few_rows_say_how_large_it_is() -> None:
     view = history({"policy/mismatch_kl": "0x40 0.001x1 0.004x1", "rollout/length_mean": "10x42"}).view()
     knobs = {"control/mismatch": 0, "control/lr_scale": 1.0}
-    assert BY_ID["roll-back"].given("engine-mismatch", knobs, view, 41) == {"control/mismatch": (0, 1)}
+    assert BY_ID["roll-back"].given("engine-mismatch", knobs, view, 41, {}) == {"control/mismatch": (0, 1)}
 
 
 def test_where_a_critic_judges_silent_prompts_are_outweighed_by_more_of_them() -> None:
     view = history({"reward/zero_std_frac": "0.2~0.01x40 0.7~0.01x20"}, about={"config": {}}).view()
     remedy = BY_ID["reweight-prompts"]
-    more = remedy.given("prompts-too-hard", {"control/prompts": 12}, view, 41)
+    more = remedy.given("prompts-too-hard", {"control/prompts": 12}, view, 41, {})
     assert more == {"control/prompts": (12, pytest.approx(12 * 0.8 / 0.3, abs=3))}
-    assert remedy.given("prompts-too-hard", {"control/prompts": 12, "control/filter_groups": 2}, view, 41) is None
-    assert remedy.given("prompts-too-hard", {"control/prompts": 128}, view, 41) is None
+    assert remedy.given("prompts-too-hard", {"control/prompts": 12, "control/filter_groups": 2}, view, 41, {}) is None
+    assert remedy.given("prompts-too-hard", {"control/prompts": 128}, view, 41, {}) is None
 
 
 def test_a_batch_of_single_answers_is_grown_for_a_critic_alone() -> None:

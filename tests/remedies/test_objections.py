@@ -139,7 +139,7 @@ def test_a_soft_fix_is_made_by_itself_only_where_it_answers_a_known_cause_within
 def test_going_back_from_a_leap_that_is_over_leaves_the_rate_alone() -> None:
     def change(after: str, cause: str = "lr-too-high", dead: float = 0.3) -> dict:
         view = history({"policy/kl_old": f"0.004~0.0005x40 {after}", "reward/zero_std_frac": f"{dead}x60"}).view()
-        return BY_ID["roll-back"].given(cause, {"control/lr_scale": 1.0}, view, 41)
+        return BY_ID["roll-back"].given(cause, {"control/lr_scale": 1.0}, view, 41, {})
 
     halved = {"control/lr_scale": (1.0, 0.5)}
     assert change("0.1x2 0.004~0.0005x6") == {}

@@ -6,8 +6,7 @@ import pytest
 
 from stabilizer.core.records import Event
 from stabilizer.core.schedule import learning_rate
-from stabilizer.remedies.base import NOBODY
-from stabilizer.remedies.turns import turned_back
+from stabilizer.remedies.turns import NOBODY, turned_back
 from stabilizer.training.settings import OptimConfig
 from tests.series import history
 
