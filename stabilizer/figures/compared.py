@@ -10,7 +10,9 @@ import numpy as np
 import plotly.graph_objects as go
 
 from stabilizer.core.points import thin
-from stabilizer.figures.theme import TEMPLATES, Theme, palette
+from stabilizer.figures.parts import WIDE as MARGIN
+from stabilizer.figures.parts import layout, scatter
+from stabilizer.figures.theme import Theme, palette
 from stabilizer.figures.words import PLACE, hover_number
 
 RUN, REFERENCE = 0, 2
@@ -34,10 +36,8 @@ def compared_figure(
     reference: Sequence[Line],
     *,
     x_title: str,
-    y_title: str = "",
     relative: bool = False,
     theme: Theme = "light",
-    max_points: int = MAX_POINTS,
 ) -> go.Figure:
     """Both sides in one chart; `relative` puts each between its own start (0) and best (1), so that shapes compare.
 
@@ -51,19 +51,12 @@ def compared_figure(
         for item in side:
             points, smooth = (item.y, item.line) if not relative else _relative(item)
             colour = colours.lines[place]
-            traces.append(_trace(item, points, colour, max_points, log, width=1, opacity=0.35, dash="solid"))
-            traces.append(_trace(item, smooth, colour, max_points, log, width=2, opacity=1, dash=dash))
+            traces.append(_trace(item, points, colour, log, width=1, opacity=0.35, dash="solid"))
+            traces.append(_trace(item, smooth, colour, log, width=2, opacity=1, dash=dash))
     if log:
         x_title += ", logarithmic"
-    layout = {
-        "template": TEMPLATES[theme],
-        "margin": {"l": 52, "r": 14, "t": 14, "b": 44},
-        "showlegend": False,
-        "hovermode": "closest",
-        "xaxis": {"title": {"text": escape(x_title)}, "type": "log" if log else "linear"},
-        "yaxis": {"title": {"text": escape(y_title)}},
-    }
-    return go.Figure({"data": traces, "layout": layout})
+    axis = {"type": "log" if log else "linear"}
+    return go.Figure({"data": traces, "layout": layout(theme, MARGIN, x_title, xaxis=axis)})
 
 
 def _relative(item: Line) -> tuple[np.ndarray, np.ndarray]:
@@ -74,18 +67,13 @@ def _relative(item: Line) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _trace(
-    item: Line, values: np.ndarray, colour: str, most: int, log: bool, *, width: float, opacity: float, dash: str
+    item: Line, values: np.ndarray, colour: str, log: bool, *, width: float, opacity: float, dash: str
 ) -> dict[str, Any]:
-    keep = thin(values, most)
+    keep = thin(values, MAX_POINTS)
     keep = keep[item.x[keep] > 0] if log else keep
     name, number = escape(item.name), hover_number(values.tolist())
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "x": item.x[keep].tolist(),
-        "y": values[keep].tolist(),
-        "name": name,
-        "line": {"color": colour, "width": width, "dash": dash},
-        "opacity": opacity,
-        "hovertemplate": f"{name.replace('%', '&#37;')} <b>%{{y:{number}}}</b> at %{{x:{PLACE}}}<extra></extra>",
-    }
+    return scatter(
+        item.x[keep].tolist(), values[keep].tolist(), name=name, opacity=opacity,
+        line={"color": colour, "width": width, "dash": dash},
+        hovertemplate=f"{name.replace('%', '&#37;')} <b>%{{y:{number}}}</b> at %{{x:{PLACE}}}<extra></extra>",
+    )  # fmt: skip

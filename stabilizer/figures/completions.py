@@ -13,10 +13,12 @@ from typing import NamedTuple
 
 import plotly.graph_objects as go
 
-from stabilizer.figures.theme import TEMPLATES, Theme, palette
+from stabilizer.figures.parts import TEXT, layout, scatter
+from stabilizer.figures.theme import Theme, palette
 
 MAX_GROUPS = 300
 MAX_DOTS = 3000
+MARGIN = {"l": 8, "r": 8, "t": 6, "b": 6}
 
 
 class GroupRewards(NamedTuple):
@@ -53,30 +55,11 @@ def group_rewards_figure(groups: Sequence[GroupRewards], *, unit: str = "reward"
                 y.append(value)
                 size.append(round(6 + 10 * math.sqrt(count / len(values)), 1))
                 text.append(f"{escape(group.prompt)}<br><b>{value:.4g}</b>: {count} of {len(values)}")
-        traces.append(
-            {
-                "type": "scatter",
-                "mode": "markers",
-                "name": name,
-                "x": x,
-                "y": y,
-                "text": text,
-                "hovertemplate": "%{text}<extra></extra>",
-                "marker": {"size": size, "color": colour, "symbol": symbol, "opacity": 0.85, "line": {"width": 1.2}},
-            }
-        )
-    layout = {
-        "template": TEMPLATES[theme],
-        "margin": {"l": 8, "r": 8, "t": 6, "b": 6},
-        "hovermode": "closest",
-        "showlegend": True,
-        "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"},
-        "xaxis": {
-            "title": {"text": "groups, lowest mean first"},
-            "tickformat": "d",
-            **({"dtick": 1} if len(ranked) <= 20 else {"nticks": 8}),
-            "range": [0.4, max(len(ranked), 1) + 0.6],
-        },
-        "yaxis": {"title": {"text": escape(unit)}, "nticks": 5},
-    }
-    return go.Figure({"data": traces, "layout": layout})
+        marker = {"size": size, "color": colour, "symbol": symbol, "opacity": 0.85, "line": {"width": 1.2}}
+        traces.append(scatter(x, y, "markers", name=name, text=text, hovertemplate=TEXT, marker=marker))
+    marks = {"dtick": 1} if len(ranked) <= 20 else {"nticks": 8}
+    axis = {"tickformat": "d", **marks, "range": [0.4, max(len(ranked), 1) + 0.6]}
+    legend = {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"}
+    look = layout(theme, MARGIN, "groups, lowest mean first", unit, xaxis=axis, yaxis={"nticks": 5})
+    look |= {"showlegend": True, "legend": legend}
+    return go.Figure({"data": traces, "layout": look})

@@ -14,6 +14,7 @@ import plotly.graph_objects as go
 from stabilizer.core.records import Action, Event, Finding
 from stabilizer.core.text import short
 from stabilizer.figures.metric import metric_figure
+from stabilizer.figures.parts import scatter, shade, upright
 from stabilizer.figures.theme import TEMPLATES, Palette, Theme, palette
 from stabilizer.incidents.diagnosis.order import Departed, Onset
 from stabilizer.runs.history import History, RunView
@@ -100,17 +101,8 @@ def _rounded(value: float) -> float:
 
 
 def _row(signal: Departed, low: float, high: float, colours: Palette) -> dict[str, Any]:
-    name = escape(signal.metric)
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "x": [signal.step, high],
-        "y": [name, name],
-        "hoverinfo": "skip",
-        "line": {"color": colours.lines[0], "width": 5},
-        "opacity": 0.35,
-        "showlegend": False,
-    }
+    name, line = escape(signal.metric), {"color": colours.lines[0], "width": 5}
+    return scatter([signal.step, high], [name, name], hoverinfo="skip", line=line, opacity=0.35, showlegend=False)
 
 
 def _departures(signals: Sequence[Departed], colours: Palette) -> dict[str, Any]:
@@ -120,24 +112,14 @@ def _departures(signals: Sequence[Departed], colours: Palette) -> dict[str, Any]
         + (f"<br>{escape(how_far(signal))}" if how_far(signal) else "")
         for signal in signals
     ]
-    return {
-        "type": "scatter",
-        "mode": "markers+text",
-        "x": [signal.step for signal in signals],
-        "y": [escape(signal.metric) for signal in signals],
-        "text": texts,
-        "textposition": "top right",
-        "textfont": {"size": 11, "color": colours.text},
-        "hovertext": hover,
-        "hoverinfo": "text",
-        "showlegend": False,
-        "cliponaxis": False,  # the label of the first row lies above it
-        "marker": {
-            "size": 11,
-            "color": colours.lines[0],
-            "symbol": ["triangle-up" if signal.up else "triangle-down" for signal in signals],
-        },
-    }
+    symbols = ["triangle-up" if signal.up else "triangle-down" for signal in signals]
+    return scatter(
+        [signal.step for signal in signals], [escape(signal.metric) for signal in signals], "markers+text",
+        text=texts, textposition="top right", textfont={"size": 11, "color": colours.text},
+        hovertext=hover, hoverinfo="text", showlegend=False,
+        cliponaxis=False,  # the label of the first row lies above it
+        marker={"size": 11, "color": colours.lines[0], "symbol": symbols},
+    )  # fmt: skip
 
 
 def _metric(finding: Finding, signals: Sequence[Departed]) -> str:
@@ -147,16 +129,9 @@ def _metric(finding: Finding, signals: Sequence[Departed]) -> str:
 
 def _found(finding: Finding, signals: Sequence[Departed], colours: Palette) -> dict[str, Any]:
     words = f"<b>{escape(finding.id)}</b> detected at step {finding.detected_step}"
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "x": [finding.detected_step],
-        "y": [escape(_metric(finding, signals))],
-        "hovertext": [words],
-        "hoverinfo": "text",
-        "showlegend": False,
-        "marker": {"size": 9, "symbol": "square", "color": colours.severity[finding.severity]},
-    }
+    marker = {"size": 9, "symbol": "square", "color": colours.severity[finding.severity]}
+    place = [finding.detected_step], [escape(_metric(finding, signals))]
+    return scatter(*place, "markers", hovertext=[words], hoverinfo="text", showlegend=False, marker=marker)
 
 
 def _layout(
@@ -176,31 +151,8 @@ def _layout(
         "xaxis": {"title": {"text": "step"}, "range": list(span), "tickformat": "d"},
         "yaxis": {"autorange": "reversed", "type": "category", "showgrid": True},
         "shapes": [
-            {
-                "type": "rect",
-                "x0": onset.earliest,
-                "x1": onset.latest,
-                "yref": "paper",
-                "y0": 0,
-                "y1": 1,
-                "layer": "below",
-                "fillcolor": colours.muted,
-                "opacity": 0.14,
-                "line": {"width": 0},
-            },
-            *[
-                {
-                    "type": "line",
-                    "x0": step,
-                    "x1": step,
-                    "yref": "paper",
-                    "y0": 0,
-                    "y1": 1,
-                    "layer": "below",
-                    "line": {"color": colours.muted, "width": 1, "dash": dash},
-                }
-                for step, _, dash in lines
-            ],
+            shade(onset.earliest, onset.latest, colours.muted, 0.14),
+            *[upright(step, colours.muted, dash) for step, _, dash in lines],
         ],
         "annotations": [
             {

@@ -12,9 +12,10 @@ from html import escape
 from textwrap import wrap
 from typing import Any
 
+from stabilizer.core.knobs import change_words
 from stabilizer.core.records import SEVERITIES, Action, Event, Finding
 from stabilizer.core.severity import ICONS, WORDS
-from stabilizer.core.text import change_words
+from stabilizer.figures.parts import shade, upright
 from stabilizer.figures.theme import Palette
 from stabilizer.figures.words import concerns
 from stabilizer.runs.story import Incident, incidents
@@ -54,36 +55,11 @@ class Marks:
 
     def span(self, start: float, end: float, colour: str, strength: float) -> None:
         """A shade from top to bottom."""
-        self.shapes.append(
-            {
-                "type": "rect",
-                "x0": start,
-                "x1": end,
-                "yref": "paper",
-                "y0": 0,
-                "y1": 1,
-                "layer": "below",
-                "fillcolor": colour,
-                "opacity": strength,
-                "line": {"width": 0},
-            }
-        )
+        self.shapes.append(shade(start, end, colour, strength))
 
     def line(self, x: float, colour: str, *, dash: str = "solid", opacity: float = 1) -> None:
         """A vertical line through the whole chart."""
-        self.shapes.append(
-            {
-                "type": "line",
-                "x0": x,
-                "x1": x,
-                "yref": "paper",
-                "y0": 0,
-                "y1": 1,
-                "layer": "below",
-                "line": {"color": colour, "width": 1, "dash": dash},
-                "opacity": opacity,
-            }
-        )
+        self.shapes.append(upright(x, colour, dash) | {"opacity": opacity})
 
     def label(self, x: float, text: str, colour: str, to_the_left: bool, wide: float = 0.0) -> None:
         """Words above the chart, `wide` on its axis, on the lower of two rows that has room; none where neither has,
@@ -227,6 +203,6 @@ def _label(finding: Finding) -> str:
     return f"{ICONS[finding.severity]} {WORDS[finding.severity]} · {failure}{over}"
 
 
-def paragraph(text: str, width: int = 64, lines: int = 6) -> list[str]:
+def paragraph(text: str) -> list[str]:
     """A text as escaped lines of a hover box."""
-    return [escape(line) for line in wrap(str(text)[:2000], width)[:lines]]
+    return [escape(line) for line in wrap(str(text)[:2000], 64)[:6]]

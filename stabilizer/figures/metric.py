@@ -20,6 +20,7 @@ from stabilizer.core.records import Action, Event, Finding
 from stabilizer.core.severity import ICONS, WORDS
 from stabilizer.figures.axes import X
 from stabilizer.figures.marks import MAX_HOVER, Marks, paragraph, story
+from stabilizer.figures.parts import TEXT, scatter
 from stabilizer.figures.plan import Branch, Plan, Y, margin
 from stabilizer.figures.theme import TEMPLATES, Palette, Theme, palette
 from stabilizer.figures.thinning import Thinning, Window
@@ -95,24 +96,8 @@ def metric_figure(
 def marks_trace(marks: Marks) -> dict[str, Any]:
     """The points of a story as a trace on the hidden 0-1 axis."""
     points = marks.points
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "yaxis": "y2",
-        "x": points["x"],
-        "y": points["y"],
-        "text": points["text"],
-        "hovertemplate": "%{text}<extra></extra>",
-        "showlegend": False,
-        "cliponaxis": False,
-        "marker": {
-            "size": points["size"],
-            "symbol": points["symbol"],
-            "color": points["colour"],
-            "opacity": 1,
-            "line": {"width": 0},
-        },
-    }
+    marker = {"size": points["size"], "symbol": points["symbol"], "color": points["colour"], "opacity": 1}
+    return _beside(points, marker | {"line": {"width": 0}})
 
 
 def _line_trace(plan: Plan, name: str, series: Series, colour: str, several: bool) -> dict[str, Any]:
@@ -122,16 +107,12 @@ def _line_trace(plan: Plan, name: str, series: Series, colour: str, several: boo
     unit = "" if known.unit in ("", "1") else f" {_literal(known.unit)}"
     label = _literal(name)
     mean = f" (mean over {plan.smooth:g} steps)" if plan.smooth else ""
-    return {
-        "type": "scatter",
-        "mode": "lines+markers" if sparse else "lines",
-        **plan.column(series),
-        "name": escape(name),
-        "line": {"color": colour, "width": 1.4},
-        "marker": {"size": 4, "color": colour},
-        "hovertemplate": f"{label} <b>%{{y:{_number(plan)}}}</b>{unit}{mean} · step {_step(plan)}<extra></extra>",
-        "showlegend": several,
-    }
+    return scatter(
+        **plan.column(series), mode="lines+markers" if sparse else "lines", name=escape(name),
+        line={"color": colour, "width": 1.4}, marker={"size": 4, "color": colour},
+        hovertemplate=f"{label} <b>%{{y:{_number(plan)}}}</b>{unit}{mean} · step {_step(plan)}<extra></extra>",
+        showlegend=several,
+    )  # fmt: skip
 
 
 def _raw_trace(plan: Plan, series: Series, trace: dict[str, Any]) -> dict[str, Any]:
@@ -161,18 +142,10 @@ def _number(plan: Plan) -> str:
 def _branch_trace(
     plan: Plan, name: str, series: Series, branch: Branch, colours: Palette, index: int
 ) -> dict[str, Any]:
-    attempt = branch.view.attempt
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        **plan.column(series),
-        "showlegend": False,
-        "zorder": -1,
-        "opacity": 0.7,
-        "line": {"color": colours.abandoned, "width": 1.1, "dash": ("solid", "dash", "dot")[index % 3]},
-        "hovertemplate": f"{_literal(name)} %{{y:{_number(plan)}}} · step {_step(plan)}"
-        f" · attempt {attempt}, rolled back<extra></extra>",
-    }
+    hover = f"{_literal(name)} %{{y:{_number(plan)}}} · step {_step(plan)} · attempt {branch.view.attempt}"
+    line = {"color": colours.abandoned, "width": 1.1, "dash": ("solid", "dash", "dot")[index % 3]}
+    drawn: dict[str, Any] = {"showlegend": False, "zorder": -1, "opacity": 0.7, "line": line}
+    return scatter(**plan.column(series), **drawn, hovertemplate=f"{hover}, rolled back<extra></extra>")
 
 
 def _branch_incident(
@@ -187,32 +160,20 @@ def _branch_incident(
         f" {incident.onset}–{incident.last}, on attempt {branch.view.attempt}, rolled back",
         *paragraph(incident.lead.summary[:MAX_HOVER]),
     ]
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        **plan.column(part),
-        "showlegend": False,
-        "zorder": -2,
-        "opacity": 0.45 if mine else 0.2,
-        "line": {"color": colours.severity[incident.severity], "width": 7},
-        "text": "<br>".join(lines),
-        "hovertemplate": "%{text}<extra></extra>",
-    }
+    line = {"color": colours.severity[incident.severity], "width": 7}
+    drawn: dict[str, Any] = {"showlegend": False, "zorder": -2, "opacity": 0.45 if mine else 0.2, "line": line}
+    return scatter(**plan.column(part), **drawn, text="<br>".join(lines), hovertemplate=TEXT)
 
 
 def _off_axis_trace(off: dict[str, list[Any]]) -> dict[str, Any]:
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "yaxis": "y2",
-        "x": off["x"],
-        "y": off["y"],
-        "text": off["text"],
-        "hovertemplate": "%{text}<extra></extra>",
-        "showlegend": False,
-        "cliponaxis": False,
-        "marker": {"size": 8, "symbol": off["symbol"], "color": off["colour"], "line": {"width": 2}},
-    }
+    return _beside(off, {"size": 8, "symbol": off["symbol"], "color": off["colour"], "line": {"width": 2}})
+
+
+def _beside(points: dict[str, list[Any]], marker: dict[str, Any]) -> dict[str, Any]:
+    """Points on the hidden 0-1 axis, each with a text."""
+    place = {"yaxis": "y2", "x": points["x"], "y": points["y"], "text": points["text"]}
+    drawn = {"hovertemplate": TEXT, "showlegend": False, "cliponaxis": False, "marker": marker}
+    return {"type": "scatter", "mode": "markers", **place, **drawn}
 
 
 def _layout(plan: Plan, theme: Theme, colours: Palette, marks: Marks, title: str | None) -> dict[str, Any]:
@@ -286,8 +247,8 @@ def _literal(text: str) -> str:
     return escape(text).replace("{", "&#123;")
 
 
-def _folded(text: str, width: int = 70) -> str:
-    return "<br>".join(escape(line) for line in wrap(text, width))
+def _folded(text: str) -> str:
+    return "<br>".join(escape(line) for line in wrap(text, 70))
 
 
 def _ticks(plan: Plan) -> str:

@@ -102,11 +102,11 @@ class Plan:
         values = smoothed(series.steps, series.values, self.smooth, start) if self.smooth else series.values[start:]
         return Series(series.steps[start:], values)
 
-    def column(self, series: Series) -> dict[str, list[Any]]:
+    def column(self, series: Series) -> dict[str, Any]:
         """Columns of a line trace; a value the axis can't hold is a gap."""
         fits = self.fits(series.values).tolist()
         values = [value if ok else None for value, ok in zip(series.values.tolist(), fits, strict=True)]
-        column: dict[str, list[Any]] = {"x": self.axis.places(series.steps), "y": values}
+        column: dict[str, Any] = {"x": self.axis.places(series.steps), "y": values}
         return column if self.axis.by_step else {**column, "customdata": series.steps.tolist()}
 
     def fits(self, values: np.ndarray) -> np.ndarray:

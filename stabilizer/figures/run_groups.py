@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import plotly.graph_objects as go
 
 from stabilizer.core.severity import ICONS, WORDS
-from stabilizer.figures.theme import TEMPLATES, Palette, Theme, palette
+from stabilizer.figures.parts import NARROW, TEXT, layout, scatter
+from stabilizer.figures.theme import Palette, Theme, palette
 from stabilizer.figures.words import PLACE, hover_number
 
 if TYPE_CHECKING:
@@ -80,15 +81,8 @@ def many_figure(
             bands.append({**_line(curve.label, curve.x, curve.low, colour, 0, opacity=1), **fill})
         words = f"{curve.label}, median of {len(curve.members)}" if several else curve.label
         front.append(_line(words, curve.x, curve.middle, colour, 2.2, dash=dash, hover=True))
-    layout = {
-        "template": TEMPLATES[theme],
-        "margin": {"l": 8, "r": 12, "t": 8, "b": 8},
-        "showlegend": False,
-        "hovermode": "closest",
-        "xaxis": {"title": {"text": escape(x_title)}},
-        "yaxis": {"title": {"text": escape(y_title)}, "nticks": 6},
-    }
-    return go.Figure({"data": behind + bands + front, "layout": layout})
+    look = layout(theme, NARROW, x_title, y_title, yaxis={"nticks": 6})
+    return go.Figure({"data": behind + bands + front, "layout": look})
 
 
 def timelines_figure(rows: Sequence[Timeline], *, x_title: str, theme: Theme = "light") -> go.Figure:
@@ -98,30 +92,18 @@ def timelines_figure(rows: Sequence[Timeline], *, x_title: str, theme: Theme = "
     traces: list[dict[str, Any]] = []
     base = {"color": colours.grid, "width": 6}
     for name, row in zip(names, rows, strict=True):
-        ends = {"x": [row.start, row.end], "y": [name, name]}
-        traces.append({"type": "scatter", "mode": "lines", **ends, "hoverinfo": "skip", "line": base})
+        ends: dict[str, Any] = {"x": [row.start, row.end], "y": [name, name]}
+        traces.append(scatter(**ends, hoverinfo="skip", line=base))
     for name, row in zip(names, rows, strict=True):
         traces += [_incident(name, row, span, colours) for span in row.spans]
     traces.append(_fixes(names, rows, colours))
-    layout = {
-        "template": TEMPLATES[theme],
-        "margin": {"l": 8, "r": 12, "t": 8, "b": 8},
-        "showlegend": False,
-        "hovermode": "closest",
-        "height": 70 + ROW * len(rows),
-        "xaxis": {"title": {"text": escape(x_title)}},
-        "yaxis": {
-            "type": "category",
-            "categoryorder": "array",
-            "categoryarray": names[::-1],
-            "showgrid": False,
-            "ticklabelstandoff": 8,
-            "range": [-0.7, len(rows) - 0.3],
-            "tickvals": names,
-            "ticktext": [_shorten(name, 34) for name in names],
-        },
-    }
-    return go.Figure({"data": traces, "layout": layout})
+    axis = {
+        "type": "category", "categoryorder": "array", "categoryarray": names[::-1], "showgrid": False,
+        "ticklabelstandoff": 8, "range": [-0.7, len(rows) - 0.3], "tickvals": names,
+        "ticktext": [_shorten(name, 34) for name in names],
+    }  # fmt: skip
+    look = layout(theme, NARROW, x_title, height=70 + ROW * len(rows))
+    return go.Figure({"data": traces, "layout": look | {"yaxis": axis}})
 
 
 def _shorten(text: str, most: int) -> str:
@@ -131,36 +113,20 @@ def _shorten(text: str, most: int) -> str:
 
 def _fixes(names: Sequence[str], rows: Sequence[Timeline], colours: Palette) -> dict[str, Any]:
     fixes = [(mark, name) for name, row in zip(names, rows, strict=True) for mark in row.marks]
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "x": [mark.x for mark, _ in fixes],
-        "y": [name for _, name in fixes],
-        "text": [escape(mark.text) for mark, _ in fixes],
-        "hovertemplate": "%{text}<extra></extra>",
-        "marker": {
-            "symbol": "triangle-down",
-            "size": 11,
-            "color": colours.fix,
-            "line": {"width": 1, "color": colours.surface},
-        },
-    }
+    line = {"width": 1, "color": colours.surface}
+    marker = {"symbol": "triangle-down", "size": 11, "color": colours.fix, "line": line}
+    x, y, text = [mark.x for mark, _ in fixes], [name for _, name in fixes], [escape(mark.text) for mark, _ in fixes]
+    return scatter(x, y, "markers", text=text, hovertemplate=TEXT, marker=marker)
 
 
 def _incident(name: str, row: Timeline, span: Span, colours: Palette) -> dict[str, Any]:
     end = max(span.end, span.start + 0.004 * (row.end - row.start))
     state = "open" if span.open else "resolved"
     text = f"{ICONS.get(span.severity, '')} <b>{WORDS.get(span.severity, span.severity)}</b>, {state}"
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "x": [span.start, (span.start + end) / 2, end],
-        "y": [name] * 3,
-        "opacity": 1 if span.open else 0.6,
-        "line": {"color": colours.severity.get(span.severity, colours.muted), "width": 12},
-        "text": [f"{text}<br>{escape(span.text)}"] * 3,
-        "hovertemplate": "%{text}<extra></extra>",
-    }
+    line = {"color": colours.severity.get(span.severity, colours.muted), "width": 12}
+    words = [f"{text}<br>{escape(span.text)}"] * 3
+    x = [span.start, (span.start + end) / 2, end]
+    return scatter(x, [name] * 3, opacity=1 if span.open else 0.6, line=line, text=words, hovertemplate=TEXT)
 
 
 def _line(
@@ -180,16 +146,8 @@ def _line(
         if hover
         else {"hoverinfo": "skip"}
     )
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "x": list(x),
-        "y": list(y),
-        "name": escape(name),
-        "opacity": opacity,
-        "line": {"color": colour, "width": width, "dash": dash},
-        **shown,
-    }
+    line = {"color": colour, "width": width, "dash": dash}
+    return scatter(list(x), list(y), name=escape(name), opacity=opacity, line=line, **shown)
 
 
 def _faded(colour: str) -> str:

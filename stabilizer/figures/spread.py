@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from html import escape
 from typing import NamedTuple
 
 import plotly.graph_objects as go
 
-from stabilizer.figures.theme import TEMPLATES, Theme, palette
+from stabilizer.figures.completions import MARGIN
+from stabilizer.figures.parts import layout, scatter
+from stabilizer.figures.theme import Theme, palette
 from stabilizer.figures.words import hover_number
 
 FEW = 12
@@ -48,25 +49,11 @@ def spread_figure(spread: Spread, *, theme: Theme = "light") -> go.Figure:
         "showscale": False,
         "hovertemplate": f"step %{{x}}<br>about %{{y:{number}}}: %{{text}} completions<extra></extra>",
     }
-    median = {
-        "type": "scatter",
-        "mode": "lines+markers" if len(spread.steps) <= 2 * FEW else "lines",
-        "name": "median",
-        "x": list(spread.steps),
-        "y": list(spread.medians),
-        "line": {"color": colours.lines[2 % len(colours.lines)], "width": 1.6},
-        "hovertemplate": f"median %{{y:{number}}}<extra></extra>",
-    }
-    layout = {
-        "template": TEMPLATES[theme],
-        "margin": {"l": 8, "r": 8, "t": 6, "b": 6},
-        "hovermode": "closest",
-        "showlegend": False,
-        "xaxis": {
-            "title": {"text": "step; the line is the median"},
-            "nticks": 8,
-            "type": "category" if len(spread.steps) <= FEW else "linear",
-        },
-        "yaxis": {"title": {"text": escape(spread.unit)}, "nticks": 5},
-    }
-    return go.Figure({"data": [cells, median], "layout": layout})
+    median = scatter(
+        list(spread.steps), list(spread.medians), "lines+markers" if len(spread.steps) <= 2 * FEW else "lines",
+        name="median", line={"color": colours.lines[2 % len(colours.lines)], "width": 1.6},
+        hovertemplate=f"median %{{y:{number}}}<extra></extra>",
+    )  # fmt: skip
+    axis = {"nticks": 8, "type": "category" if len(spread.steps) <= FEW else "linear"}
+    look = layout(theme, MARGIN, "step; the line is the median", spread.unit, xaxis=axis, yaxis={"nticks": 5})
+    return go.Figure({"data": [cells, median], "layout": look})

@@ -2,51 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from rich.console import Console
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from stabilizer.compare import VERDICTS, Comparison
 from stabilizer.compare.differences import label
 from stabilizer.compare.gaps import Compared
-from stabilizer.compare.words import STATES, difference, how, rows, seeds, sentence, support_rows
+from stabilizer.compare.words import (
+    ALIKE,
+    LEVELS,
+    STATES,
+    difference,
+    gap_labels,
+    how,
+    rows,
+    seeds,
+    sentence,
+    support_rows,
+)
 from stabilizer.core.text import plain, short
+from stabilizer.output.screen import STYLES, Screen
 
-STYLES = {
-    "identical": "green",
-    "same-run": "green",
-    "same": "green",
-    "different": "yellow",
-    "rescaled": "yellow",
-    "not-comparable": "bold red",
-    "undetermined": "blue",
-    "not": "",
-}
-_MARKS = {
-    "identical": "✔",
-    "same-run": "✔",
-    "same": "✔",
-    "different": "▲",
-    "rescaled": "▲",
-    "not-comparable": "■",
-    "undetermined": "–",
-}
 MOST_ROWS = 16
 """One-sided settings and explanations that are listed; JSON has them all."""
-_TYPED = (
-    ("✔", "[ok]"),
-    ("▲", "[!]"),
-    ("■", "[X]"),
-    ("–", "-"),
-    ("×", "x"),
-    ("±", "+-"),
-    ("−", "-"),
-    ("·", "-"),
-    ("…", "..."),
-)
 
 
 def show(comparison: Comparison, out: Console) -> None:
@@ -54,17 +35,19 @@ def show(comparison: Comparison, out: Console) -> None:
     _Answer(comparison, out).print()
 
 
-class _Answer:
+class _Answer(Screen):
+    label_width, label_style = 20, ""
+
     def __init__(self, comparison: Comparison, out: Console):
+        super().__init__(out)
         self.c = comparison
-        self.out = out
-        self.ascii = not (out.encoding or "").lower().startswith("utf")
 
     def print(self) -> None:
         self._head()
-        self._support(self.c.main)
-        self._measures(self.c.main)
-        self._others()
+        if self.c.verdict not in ALIKE:
+            self._support(self.c.main)
+            self._measures(self.c.main)
+            self._others()
         self._differences()
         self._explanations()
         self._next()
@@ -72,85 +55,65 @@ class _Answer:
 
     def _head(self) -> None:
         c = self.c
-        self._line(Text(f"{_MARKS[c.verdict]} {VERDICTS[c.verdict]}", STYLES[c.verdict]), 0)
-        self._line(Text(sentence(plain(c.headline, 1000))), 2)
+        level = LEVELS[c.verdict]
+        self.line(f"{self.icon(level)} {VERDICTS[c.verdict]}", 0, STYLES[level])
+        self.line(sentence(plain(c.headline, 1000)))
         mine, theirs = seeds(c)
-        self._line(Text(f"run        {plain(c.run.name)} ({mine})", "dim"), 2)
-        self._line(Text(f"reference  {plain(c.reference.name)} ({theirs})", "dim"), 2)
-        self._line(Text(f"aligned by {_clock(c)}: {plain(c.clock.why)}", "dim"), 2)
+        self.line(f"run        {plain(c.run.name)} ({mine})", style="dim")
+        self.line(f"reference  {plain(c.reference.name)} ({theirs})", style="dim")
+        self.line(f"aligned by {_clock(c)}: {plain(c.clock.why)}", style="dim")
 
     def _support(self, item: Compared) -> None:
-        if self.c.verdict in ("identical", "same-run"):
-            return
-        self._title(f"What {plain(item.run_metric)} can be")
-        grid = self._grid(("", "run", "reference"))
-        for row in support_rows(item):
-            grid.add_row(*(self._text(cell) for cell in row))
-        self._put(grid)
+        self._table(f"What {plain(item.run_metric)} can be", ("", "run", "reference"), support_rows(item))
         for remark in item.remarks:
-            self._line(Text(sentence(plain(remark))), 2)
+            self.line(sentence(plain(remark)))
 
     def _measures(self, item: Compared) -> None:
-        if self.c.verdict in ("identical", "same-run"):
-            return
         names = item.run_metric
         if item.reference_metric != item.run_metric:
             names += f" (the reference's {item.reference_metric})"
-        self._title(f"{plain(names)}, with 95 % intervals; differences (run − reference, or × it) with 99 %")
-        grid = self._grid(("", "run", "reference", "difference", ""))
         table = rows(item, self.c)
-        for row in table:
-            grid.add_row(
-                self._text(row.what),
-                self._text(row.run),
-                self._text(row.reference),
-                self._text(row.difference),
-                self._text(STATES.get(row.state, ""), STYLES.get(row.state, "")),
-            )
-        self._put(grid)
+        self._table(
+            f"{plain(names)}, with 95 % intervals; differences (run − reference, or × it) with 99 %",
+            ("", "run", "reference", "difference", ""),
+            [(row.what, row.run, row.reference, row.difference, _state(row.state)) for row in table],
+        )
         for row in table:
             if row.estimator:
-                self._line(Text(f"{row.what}: {how(row)}", "dim"), 2)
+                self.line(f"{row.what}: {how(row)}", style="dim")
 
     def _others(self) -> None:
-        if not self.c.others or self.c.verdict in ("identical", "same-run"):
-            return
-        self._title("Beside it: level and noise")
-        grid = self._grid(("", "level: run − reference", "", "noise: × the reference's", ""))
+        heads = ("", "level: run − reference", "", "noise: × the reference's", "")
+        table = []
         for item in self.c.others:
-            level = item.gap("level-at-end") or item.gap("final-level")
-            noise = item.gap("noise")
-            cells = [self._text(item.run_metric)]
-            for gap in (level, noise):
-                cells += [self._text(difference(gap) if gap else "–")]
-                cells += [self._text(STATES[gap.state] if gap else "", STYLES.get(gap.state, "") if gap else "")]
-            grid.add_row(*cells)
-        self._put(grid)
+            gaps = item.gap("level-at-end") or item.gap("final-level"), item.gap("noise")
+            cells = [cell for gap in gaps for cell in ((difference(gap), _state(gap.state)) if gap else ("–", ""))]
+            table.append((item.run_metric, *cells))
+        if table:
+            self._table("Beside it: level and noise", heads, table)
 
     def _differences(self) -> None:
         c = self.c
         if c.differences:
-            self._title("What was set differently")
-            grid = self._grid(("", "run", "reference"))
+            table = []
             for d in c.differences:
                 name = d.label if d.key in (d.label, "") else f"{d.label}  ({d.key})"
-                grid.add_row(*(self._text(cell) for cell in (name, short(d.run), short(d.reference))))
-            self._put(grid)
-        elif c.verdict not in ("identical", "same-run"):
-            self._title("What was set differently")
-            self._line(Text("no setting that both sides state", "dim"), 2)
-        if c.one_sided:
-            for who, index in (("the run", 1), ("the reference", 2)):
-                said = [f"{row[0]} {short(row[index])}" for row in c.one_sided if row[index] is not None]
-                if said:
-                    more = f" and {len(said) - MOST_ROWS} more" if len(said) > MOST_ROWS else ""
-                    self._line(Text(f"stated by {who} alone: {plain(', '.join(said[:MOST_ROWS]))}{more}", "dim"), 2)
+                table.append((name, short(d.run), short(d.reference)))
+            self._table("What was set differently", ("", "run", "reference"), table)
+        elif c.verdict not in ALIKE:
+            self.title("What was set differently")
+            self.line("no setting that both sides state", style="dim")
+        for who, index in (("the run", 1), ("the reference", 2)):
+            said = [f"{row[0]} {short(row[index])}" for row in c.one_sided if row[index] is not None]
+            if said:
+                more = f" and {len(said) - MOST_ROWS} more" if len(said) > MOST_ROWS else ""
+                self.line(f"stated by {who} alone: {plain(', '.join(said[:MOST_ROWS]))}{more}", style="dim")
 
     def _explanations(self) -> None:
         if not self.c.explanations:
             return
-        self._title("Which difference explains what")
-        labels = {"support": "reward range"} | {gap.id: gap.label for gap in self.c.main.gaps}
+        self.title("Which difference explains what")
+        labels = gap_labels(self.c)
         order = {gap: place for place, gap in enumerate(labels)}
         told = ""
         for item in sorted(self.c.explanations, key=lambda e: (not e.explains, order.get(e.gap, 99)))[:MOST_ROWS]:
@@ -159,63 +122,40 @@ class _Answer:
             verb = "" if item.explains else "NOT "
             text = Text.assemble((f"{verb}{plain(label(item.cause))}", "bold"), (f" ({item.sure})", "dim"))
             text.append(f": {plain(item.why)}", "" if item.explains else "dim")
-            self._pair(head, text)
+            self.label(head, text)
         if self.c.unknown:
-            self._pair("not stated", Text(f"the reference does not state its {', '.join(self.c.unknown)}", "dim"))
+            self.label("not stated", Text(f"the reference does not state its {', '.join(self.c.unknown)}", "dim"))
 
     def _next(self) -> None:
         c = self.c
-        self._title("What to do next, one variable at a time")
+        self.title("What to do next, one variable at a time")
         text = Text.assemble((plain(c.next.what), "bold cyan"), f": {plain(c.next.why)}")
-        self._pair("first", text)
+        self.label("first", text)
         for change in c.then[:3]:
-            self._pair("only then", Text.assemble((plain(change.what), "cyan"), (f": {plain(change.why)}", "dim")))
+            self.label("only then", Text.assemble((plain(change.what), "cyan"), (f": {plain(change.why)}", "dim")))
 
     def _cautions(self) -> None:
         notes = [note for side in (self.c.run, self.c.reference) for m in side.members for note in m.notes]
         said: Sequence[str] = [*self.c.cautions, *notes]
         if not said:
             return
-        self._title("To keep in mind")
+        self.title("To keep in mind")
         for caution in said:
-            self._line(Text(f"· {plain(caution)}", "dim"), 2)
+            self.line(f"· {plain(caution)}", style="dim")
 
-    # --- lines ------------------------------------------------------------------------------------------------------
-
-    def _grid(self, heads: Sequence[str]) -> Table:
+    def _table(self, title: str, heads: Sequence[str], table: Iterable[Sequence[str | Text]]) -> None:
+        self.title(title)
         grid = Table(box=None, padding=(0, 1, 0, 0), show_edge=False, header_style="dim", expand=False)
         for head in heads:
-            grid.add_column(self._typed(head), overflow="fold")
-        return grid
+            grid.add_column(self.shown(head), overflow="fold")
+        for row in table:
+            grid.add_row(*(self.shown(plain(cell) if isinstance(cell, str) else cell) for cell in row))
+        self.grid(grid)
 
-    def _put(self, grid: Table) -> None:
-        self.out.print(Padding(grid, (0, 0, 0, 2), expand=False))
 
-    def _pair(self, label: str, text: Text) -> None:
-        grid = Table.grid(padding=(0, 2, 0, 0))
-        grid.add_column(width=20, overflow="fold")
-        grid.add_column(ratio=1, overflow="fold")
-        grid.add_row(Text(self._typed(label)), Text(self._typed(text.plain)) if self.ascii else text)
-        self._put(grid)
-
-    def _text(self, words: str, style: str = "") -> Text:
-        return Text(self._typed(plain(words)), style)
-
-    def _typed(self, text: str) -> str:
-        if not self.ascii:
-            return text
-        for mark, typed in _TYPED:
-            text = text.replace(mark, typed)
-        return text.encode(self.out.encoding or "ascii", "replace").decode(self.out.encoding or "ascii")
-
-    def _title(self, words: str) -> None:
-        self.out.print()
-        self.out.print(Text(self._typed(words), "bold"))
-
-    def _line(self, text: Text, indent: int) -> None:
-        if self.ascii:
-            text = Text(self._typed(text.plain))
-        self.out.print(Padding(text, (0, 0, 0, indent), expand=False))
+def _state(state: str) -> Text:
+    """What a comparison of two measures says, in its colour."""
+    return Text(STATES[state], STYLES[LEVELS[state]]) if state else Text()
 
 
 def _clock(c: Comparison) -> str:

@@ -10,12 +10,15 @@ from __future__ import annotations
 import base64
 import gzip
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
+from html import escape
 from typing import Any, Literal
 
 import orjson
 
+from stabilizer.core.severity import ICONS
+from stabilizer.core.text import LONGEST, plain
 from stabilizer.core.version import __version__
 from stabilizer.figures import CONFIG, PALETTES, TEMPLATES
 
@@ -48,6 +51,36 @@ def document(title: str, body: str, figures: str) -> str:
 </body>
 </html>
 """
+
+
+def safe(text: object, longest: int = LONGEST) -> str:
+    """Any text as HTML shows it: without control characters, and unable to open a tag or end an attribute."""
+    return escape(plain(text, longest), quote=True)
+
+
+def table_html(heads: Sequence[str], rows: Iterable[Sequence[Any]], right: Sequence[int] = ()) -> str:
+    """A table of texts; the columns `right` hold numbers. Without `heads` it has no head."""
+    sides = {place: " class=r" for place in right}
+    top = "".join(f"<th{sides.get(place, '')}>{safe(head)}</th>" for place, head in enumerate(heads))
+    body = "".join(
+        "<tr>" + "".join(f"<td{sides.get(place, '')}>{safe(cell)}</td>" for place, cell in enumerate(row)) + "</tr>"
+        for row in rows
+    )
+    head = f"<thead><tr>{top}</tr></thead>" if heads else ""
+    return f"<div class=scroll><table>{head}<tbody>{body}</tbody></table></div>"
+
+
+def figure_html(name: str, title: str, caption: str = "") -> str:
+    """The place of the chart `name`; the caption is HTML."""
+    return (
+        f"<figure><figcaption><b>{safe(title)}</b>{caption}</figcaption>"
+        f"<div class=plot data-figure='{safe(name)}' role=img aria-label='{safe(title)}'></div></figure>"
+    )
+
+
+def tone(level: str) -> str:
+    """The class of the colour of a severity or verdict."""
+    return {"healthy": "good-tone", "crashed": "critical"}.get(level, level if level in ICONS else "muted")
 
 
 def charts_json(figures: Mapping[str, Sequence[dict[str, Any]]]) -> str:

@@ -1,36 +1,29 @@
-"""The page an engineer reads in a terminal: the verdict first, then what happened, why, and what to change.
-
-Text out of a log (names, summaries, configuration) reaches the screen only through `plain`, which takes out control
-characters, escape sequences and the marks that reverse the direction of text, and only inside `Text`, which has no
-markup. Colour is never the only sign: every severity has its icon and its word.
-"""
+"""The page an engineer reads in a terminal: the verdict first, then what happened, why, and what to change."""
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TextIO
 
 import numpy as np
 from rich.console import Console
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from stabilizer.analysis.analyse import Analysis
+from stabilizer.core.knobs import turned
 from stabilizer.core.metrics import metric
 from stabilizer.core.records import SEVERITIES, Cause, Finding, RemedyAdvice
-from stabilizer.core.severity import ICONS, WORDS
+from stabilizer.core.severity import WORDS
 from stabilizer.core.text import plain
+from stabilizer.output.screen import STYLES, Screen
 from stabilizer.preflight.check import Preflight
 from stabilizer.remedies import LIKELY
 from stabilizer.runs.history import Series
 from stabilizer.runs.loaded import PASTED
 from stabilizer.runs.story import Incident, summary
 
-STYLES = {"info": "blue", "warn": "yellow", "critical": "bold red", "crashed": "bold red", "healthy": "green"}
 VERDICTS = {
     "healthy": "HEALTHY",
     "info": "HEALTHY, with a remark",
@@ -48,13 +41,6 @@ MOST_ENTRIES = 40
 """Newest entries of the journal that are shown."""
 MOST_WANTED = 6
 """Missing metrics that are named where a text has few rows: those that most checks need."""
-
-
-def console(file: TextIO | None = None) -> Console:
-    """A console for reports: as wide as the terminal up to 110 columns, 100 in a pipe; rich honours NO_COLOR."""
-    made = Console(file=file, highlight=False, markup=False, emoji=False)
-    made.width = min(made.width, 110) if made.is_terminal or "COLUMNS" in os.environ else 100
-    return made
 
 
 def sparkline(series: Series, width: int, *, log: bool = False, ascii_only: bool = False) -> str:
@@ -85,17 +71,16 @@ CHANGES, NORMAL, INCIDENTS, FIXES, BESIDE, SETTINGS = 4, 3, 6, 3, 4, 3
 lists without --full."""
 
 
-class _Page:
-    """One analysis being printed; `ascii` where the terminal can't show more."""
+class _Page(Screen):
+    """One analysis being printed."""
 
     def __init__(self, analysis: Analysis, out: Console, *, everything: bool, settings: Preflight | None = None):
+        super().__init__(out)
         self.settings = [found for found in settings.findings if found.severity != "info"] if settings else []
         self.checks = everything
         """Whether to list each check that lacks a metric."""
         self.everything = everything or analysis.run.name == PASTED  # pasted text has few rows and one question
         self.analysis = analysis
-        self.out = out
-        self.ascii = not (out.encoding or "").lower().startswith("utf")
         self.view = analysis.run.history.view()
 
     def print(self) -> None:
@@ -116,35 +101,33 @@ class _Page:
     def _settings(self) -> None:
         """What preflight finds in the settings beside the log: before what it can't explain, behind what it can."""
         if self.settings:
-            self._title("In the settings of the same text")
+            self.title("In the settings of the same text")
         for found in self.settings[: None if self.checks else SETTINGS]:
-            line = Text.assemble(
-                (f"{self._icon(found.severity)} {plain(found.id)}", STYLES[found.severity]), f"  {plain(found.key)}: "
-            )
-            line.append(self._typed(plain(f"{found.summary}. {found.why}")))
-            self._line(line, 2)
+            head = f"{self.icon(found.severity)} {plain(found.id)}"
+            said = plain(f"{found.summary}. {found.why}")
+            self.line(Text.assemble((head, STYLES[found.severity]), f"  {plain(found.key)}: {said}"))
             if found.how:
-                self._line(Text(self._typed(plain(f"Set instead: {found.how}"))), 4)
+                self.line(plain(f"Set instead: {found.how}"), 4)
 
     # --- parts ------------------------------------------------------------------------------------------------------
 
     def _head(self) -> None:
         analysis, verdict = self.analysis, self.analysis.verdict
         line = Text.assemble(
-            (f"{self._icon(verdict)} {VERDICTS.get(verdict, verdict)}", STYLES.get(verdict, "bold")), "  "
+            (f"{self.icon(verdict)} {VERDICTS.get(verdict, verdict)}", STYLES.get(verdict, "bold")), "  "
         )
         line.append(plain(analysis.run.name), "bold")
         if analysis.worst and verdict == "healthy" and analysis.worst != "info":
             line.append(f"  (after a {WORDS.get(analysis.worst, analysis.worst)} incident)", "dim")
-        self._line(line, 0)
-        self._line(Text(self._typed(" · ".join(self._facts())), "dim"), 2)
+        self.line(line, 0)
+        self.line(" · ".join(self._facts()), style="dim")
         if analysis.live:
             state = f"The run is {plain(analysis.state)}: results as of step {analysis.last_step:,}."
-            self._line(Text(state, "cyan"), 2)
+            self.line(state, style="cyan")
         if (changes := summary(analysis.run.actions))["count"]:
-            self._line(Text(self._typed(f"Intervened: {changes['text']}."), "cyan"), 2)
+            self.line(f"Intervened: {changes['text']}.", style="cyan")
         for text in self._explained(verdict):
-            self._line(Text(text), 2)
+            self.line(text)
 
     def _facts(self) -> Iterator[str]:
         analysis, source = self.analysis, self.analysis.run.source
@@ -167,7 +150,7 @@ class _Page:
             said = ["No rewards, completions or KL are logged, so the detectors have nothing to judge."]
             if names := sorted(self.view.names()):
                 more = f" and {len(names) - 8} more" if len(names) > 8 else ""
-                listed = self._typed(plain(", ".join(names[:8])))
+                listed = plain(", ".join(names[:8]))
                 said.append(
                     f"Logged: {listed}{more}. If one of them is the reward, name it with --map reward/mean=NAME."
                 )
@@ -192,22 +175,22 @@ class _Page:
             self._incident(incident)
         others = order[len(first) :]
         if others:
-            self._title("Other incidents" if first else "Remarks that are over")
+            self.title("Other incidents" if first else "Remarks that are over")
         for incident in others[:INCIDENTS]:
             self._head_of(incident)
         if len(others) > INCIDENTS:
-            self._line(Text(f"{len(others) - INCIDENTS:,} more with --full", "dim"), 2)
+            self.line(f"{len(others) - INCIDENTS:,} more with --full", style="dim")
 
     def _head_of(self, incident: Incident) -> None:
         state = "open" if incident.open else "resolved"
-        title = f"{self._icon(incident.severity)} Incident {incident.number}"
+        title = f"{self.icon(incident.severity)} Incident {incident.number}"
         head = Text.assemble(
             (title, STYLES[incident.severity]), f"  {plain(incident.lead.id)}  {WORDS[incident.severity]}, {state}, "
         )
         head.append(f"since step {incident.onset:,}", "bold")
-        self._line(head, 0)
+        self.line(head, 0)
         if incident.headline:
-            self._line(Text(self._typed(plain(incident.headline))), 2)
+            self.line(plain(incident.headline))
 
     def _incident(self, incident: Incident) -> None:
         if self.everything:
@@ -229,7 +212,7 @@ class _Page:
         unknown = incident.cause == "undetermined" and not explained.remedies
         if incident.severity != "info" and incident.open and unknown:
             words = f"do not change settings on a guess: keep a checkpoint from before step {incident.onset:,}, and"
-            self._label("What to do", Text(f"{words} read ten answers with their rewards from before and after it"))
+            self.label("What to do", Text(f"{words} read ten answers with their rewards from before and after it"))
 
     def _in_short(self, incident: Incident) -> None:
         """The leading finding, and the newest of each other kind."""
@@ -239,7 +222,7 @@ class _Page:
         for finding in list(newest.values())[:BESIDE]:
             self._beside(finding, sum(one.id == finding.id for one in incident.findings))
         if len(newest) > BESIDE:
-            self._line(Text(f"{len(newest) - BESIDE} more findings with --full", "dim"), 2)
+            self.line(f"{len(newest) - BESIDE} more findings with --full", style="dim")
 
     def _beside(self, finding: Finding, times: int) -> None:
         """The newest finding of its kind in the same incident, in short."""
@@ -247,22 +230,22 @@ class _Page:
         line.append(
             f", {finding.state}, onset {finding.onset_step:,}" + (f", {times} times" if times > 1 else ""), "dim"
         )
-        line.append(f": {self._typed(plain(finding.summary))}")
-        self._line(line, 2)
+        line.append(f": {plain(finding.summary)}")
+        self.line(line)
 
     def _lead(self, finding: Finding, said: str) -> None:
         """The leading finding under the headline of its incident, which keeps the words it began with."""
         if finding.summary != said:
             when = "last" if finding.state == "resolved" else "now"
-            self._line(Text(f"{when}: {self._typed(plain(finding.summary))}"), 4)
+            self.line(f"{when}: {plain(finding.summary)}", 4)
         self._drawn(finding)
-        self._line(Text(self._seen(finding), "dim"), 4)
+        self.line(self._seen(finding), 4, style="dim")
 
     def _finding(self, finding: Finding) -> None:
         word = (f"  {WORDS[finding.severity]}", STYLES[finding.severity])
         seen = f", {finding.state}, {self._seen(finding)}"
-        self._line(Text.assemble((plain(finding.id), "bold"), word, (seen, "dim")), 2)
-        self._line(Text(self._typed(plain(finding.summary))), 4)
+        self.line(Text.assemble((plain(finding.id), "bold"), word, (seen, "dim")))
+        self.line(plain(finding.summary), 4)
         self._drawn(finding)
 
     @staticmethod
@@ -293,22 +276,22 @@ class _Page:
         wide = metric(name).kind == "positive" and len(positive) > 3 and positive.max() > 20 * np.median(positive[:5])
         line = sparkline(part, width, log=bool(wide), ascii_only=self.ascii)
         label = f"{plain(name)}, steps {part.steps[0]:,}-{part.steps[-1]:,}"
-        self._line(Text(self._typed(label + (", logarithmic" if wide else "")), "dim"), 4)
-        self._line(Text(line, STYLES[finding.severity]), 4)
+        self.line(label + (", logarithmic" if wide else ""), 4, style="dim")
+        self.line(line, 4, style=STYLES[finding.severity])
         place = int((onset - start) / len(part) * len(line))
-        self._line(Text(self._typed(f"{' ' * min(place, len(line) - 1)}▲ {finding.onset_step:,}"), "dim"), 4)
+        self.line(f"{' ' * min(place, len(line) - 1)}▲ {finding.onset_step:,}", 4, style="dim")
 
     def _causes(self, causes: Sequence[Cause]) -> None:
         if not causes:
-            self._label("Cause", Text("undetermined: no rule explains these findings"))
+            self.label("Cause", Text("undetermined: no rule explains these findings"))
             return
         first, *others = causes
         known = first.id != "undetermined"
         text = Text.assemble((plain(first.id), "bold"), f" ({first.confidence:.0%})" if known else "")
-        text.append(f": {self._typed(plain(first.why))}" if first.why else "")
-        self._label("Likely cause" if known else "Cause", text)
+        text.append(f": {plain(first.why)}" if first.why else "")
+        self.label("Likely cause" if known else "Cause", text)
         for other in others:
-            self._label("Or else", Text(self._typed(f"{plain(other.id)} ({other.confidence:.0%}): {plain(other.why)}")))
+            self.label("Or else", Text(f"{plain(other.id)} ({other.confidence:.0%}): {plain(other.why)}"))
 
     def _remedies(self, remedies: Sequence[RemedyAdvice], label: str) -> None:
         """The first in full and some others in one line each; with `everything` all in full."""
@@ -318,20 +301,20 @@ class _Page:
             text = self._fix(remedy)
             if place <= full:
                 same = first.setdefault(remedy.how, place)
-                how = self._typed(plain(remedy.how)) if same == place else f"how: see {same}"
-                text.append(f"\n{how}\n").append(self._typed(plain(remedy.why)), "dim")
+                how = plain(remedy.how) if same == place else f"how: see {same}"
+                text.append(f"\n{how}\n").append(plain(remedy.why), "dim")
             else:
-                text.append(f"  {self._typed(plain(remedy.why))}", "dim")
-            self._label(label if place == 1 else "", Text.assemble(f"{place}. ", text), hang=True)
+                text.append(f"  {plain(remedy.why)}", "dim")
+            self.label(label if place == 1 else "", _hanging(f"{place}.", self.shown(text)))
         if len(remedies) > full:
-            self._label("", Text("--full shows how to make each of them", "dim"))
+            self.label("", Text("--full shows how to make each of them", "dim"))
         if any(remedy.change for remedy in remedies):
-            self._label("", Text("Make one change at a time, and check the reward before the next.", "dim"))
+            self.label("", Text("Make one change at a time, and check the reward before the next.", "dim"))
 
     def _fix(self, remedy: RemedyAdvice) -> Text:
         text = Text.assemble((plain(remedy.id), "bold"))
         if changes := change_text(remedy.change, self.analysis.run.source.trainer):
-            text.append(f"  {self._typed(changes)}", "cyan")
+            text.append(f"  {changes}", "cyan")
         return text.append(f"  [{remedy.safety}]", "dim")
 
     def _journal(self) -> None:
@@ -339,30 +322,30 @@ class _Page:
         if not actions:
             return
         tried = any(action.entry == "applied" for action in actions)
-        self._title("Fixes tried" if tried else "Proposed but not applied")
+        self.title("Fixes tried" if tried else "Proposed but not applied")
         if len(actions) > MOST_ENTRIES:
-            self._line(Text(f"{len(actions) - MOST_ENTRIES:,} earlier entries are in the report", "dim"), 2)
+            self.line(f"{len(actions) - MOST_ENTRIES:,} earlier entries are in the report", style="dim")
         for action in actions[-MOST_ENTRIES:]:
             text = Text(f"step {action.step:,}  ", "dim")
             text.append(f"{action.entry} {plain(action.remedy)}", "bold")
-            text.append(f"  {self._typed(plain(action.text))}" if action.text else "")
-            self._line(text, 2)
+            text.append(f"  {plain(action.text)}" if action.text else "")
+            self.line(text)
 
     def _outlook(self) -> None:
         if self.analysis.forecast is None:
             return
-        self._title("Outlook")
+        self.title("Outlook")
         for line in self.analysis.forecast.lines:
-            self._line(Text(self._typed(f"· {plain(line)}")), 2)
+            self.line(f"· {plain(line)}")
 
     def _healthy(self) -> None:
         if not self.analysis.healthy:
             return
-        self._title("Healthy")
+        self.title("Healthy")
         for item in self.analysis.healthy:
             text = Text.assemble(("+ " if self.ascii else "✓ ", "green"), plain(item.what))
-            text.append(f": {self._typed(plain(item.why))}", "dim")
-            self._line(text, 2)
+            text.append(f": {plain(item.why)}", "dim")
+            self.line(text)
 
     def _not_checked(self) -> None:
         from stabilizer.trainers.logged_as import asked_for  # here, because readers tell errors in this page's words
@@ -371,53 +354,53 @@ class _Page:
         if not blind:
             return
         if not self.checks:
-            self._title(f"Not checked because a metric is missing: {len(blind)}  (--full lists them and what to log)")
+            self.title(f"Not checked because a metric is missing: {len(blind)}  (--full lists them and what to log)")
             if self.analysis.verdict == "too-short" or self.analysis.run.name == PASTED:
                 wanted = Counter(need.partition("|")[0] for item in blind for need in item.needs)
                 names = [name for name, _ in wanted.most_common(MOST_WANTED)]
                 words = plain(asked_for(names, self.analysis.run.source.trainer))
-                self._line(Text(f"most of them need {words}", "dim"), 2)
+                self.line(f"most of them need {words}", style="dim")
             return
-        self._title("Not checked because a metric is missing")
+        self.title("Not checked because a metric is missing")
         for item in blind:
             wants = plain(asked_for(item.needs, self.analysis.run.source.trainer))
             said = f"log {wants}" + (" of more problems, or more often (see the top of the page)" if item.why else "")
-            self._line(Text.assemble(f"{'-' if self.ascii else '·'} {plain(item.id)}", (f": {said}", "dim")), 2)
+            self.line(Text.assemble(f"· {plain(item.id)}", (f": {said}", "dim")))
 
     def _notes(self) -> None:
         if not self.analysis.run.source.notes:
             return
-        self._title("About this log")
+        self.title("About this log")
         for note in self.analysis.run.source.notes:
-            self._line(Text(self._typed(f"· {plain(note)}"), "dim"), 2)
+            self.line(f"· {plain(note)}", style="dim")
 
     def _changes(self) -> None:
         """The largest changes; of a run that is judged without a finding the first thing to read."""
         if not self.analysis.changes:
             return
-        self._title("What changed")
+        self.title("What changed")
         for change in self.analysis.changes[: None if self.everything else CHANGES]:
-            self._line(Text(self._typed(f"· {plain(change.words)}")), 2)
+            self.line(f"· {plain(change.words)}")
 
     def _signs(self) -> None:
         """Facts of a short log, each with what to look at."""
         if not self.analysis.signs:
             return
-        self._title("What stands out")
+        self.title("What stands out")
         for item in self.analysis.signs:
-            self._line(Text(self._typed(f"· {plain(item.what)}. {plain(item.look[:1].upper() + item.look[1:])}")), 2)
+            self.line(f"· {plain(item.what)}. {plain(item.look[:1].upper() + item.look[1:])}")
 
     def _normal(self) -> None:
         """Patterns that look wrong and are not."""
         known = self.analysis.normal
         if not known or (self.analysis.verdict in ("critical", "crashed") and not self.everything):
             return  # what is wrong comes first
-        self._title("Looks odd, is normal here")
+        self.title("Looks odd, is normal here")
         shown = known if self.everything else known[:NORMAL]
         for item in shown:
-            self._line(Text(self._typed(f"· {plain(item.why)}")), 2)
+            self.line(f"· {plain(item.why)}")
         if len(shown) < len(known):
-            self._line(Text(f"{len(known) - len(shown)} more with --full", "dim"), 2)
+            self.line(f"{len(known) - len(shown)} more with --full", style="dim")
 
     def _closing(self) -> None:
         if self.analysis.run.name == PASTED:
@@ -429,48 +412,16 @@ class _Page:
                 path = str(Path(path).parent.parent)
             self.out.print()
             hint = f"Plots and full report: stabilizer report {plain(path)}"
-            self.out.print(Text(self._typed(hint), "dim"), soft_wrap=True)
+            self.out.print(self.shown(hint, "dim"), soft_wrap=True)
 
-    # --- lines ------------------------------------------------------------------------------------------------------
 
-    def _icon(self, severity: str) -> str:
-        if self.ascii:
-            return {"info": "(i)", "warn": "[!]", "critical": "[X]", "crashed": "[X]", "healthy": "[ok]"}.get(
-                severity, "[-]"
-            )
-        return {"healthy": "✔", "crashed": "✖", "too-short": "…", "not-rl": "–", **ICONS}.get(severity, "·")
-
-    def _typed(self, text: str) -> str:
-        """The same text in what the terminal's encoding holds."""
-        if not self.ascii:
-            return text
-        for mark, typed in (("·", "-"), ("▲", "^"), ("→", "->"), ("…", "..."), ("×", "x")):
-            text = text.replace(mark, typed)
-        return text.encode(self.out.encoding or "ascii", "replace").decode(self.out.encoding or "ascii")
-
-    def _title(self, words: str) -> None:
-        self.out.print()
-        self.out.print(Text(words, "bold"))
-
-    def _line(self, text: Text, indent: int) -> None:
-        if self.ascii:
-            text = Text(self._typed(text.plain))
-        self.out.print(Padding(text, (0, 0, 0, indent), expand=False))
-
-    def _label(self, label: str, text: Text, *, hang: bool = False) -> None:
-        grid = Table.grid(padding=(0, 2, 0, 0))
-        grid.add_column(width=12, no_wrap=True)
-        grid.add_column(ratio=1, overflow="fold")
-        if hang:
-            number, _, rest = text.plain.partition(" ")
-            inner = Table.grid(padding=(0, 1, 0, 0))
-            inner.add_column(no_wrap=True)
-            inner.add_column(ratio=1, overflow="fold")
-            inner.add_row(number, text[len(number) + 1 :])
-            grid.add_row(Text(label, "bold"), inner)
-        else:
-            grid.add_row(Text(label, "bold"), text)
-        self.out.print(Padding(grid, (0, 0, 0, 2), expand=False))
+def _hanging(number: str, text: Text) -> Table:
+    """A numbered text whose further lines begin below its first word."""
+    grid = Table.grid(padding=(0, 1, 0, 0))
+    grid.add_column(no_wrap=True)
+    grid.add_column(ratio=1, overflow="fold")
+    grid.add_row(number, text)
+    return grid
 
 
 Changes = Mapping[str, tuple[float | None, float | None]]
@@ -480,13 +431,9 @@ Changes = Mapping[str, tuple[float | None, float | None]]
 def change_text(change: Changes, trainer: str = "stabilizer") -> str:
     """A change of knobs as text: `beta 0 → 0.001`. Only our own trainer has a knob that scales the learning rate."""
 
-    def turned(knob: str, before: float | None, after: float | None) -> str:
+    def said(knob: str, before: float | None, after: float | None) -> str:
         if knob == "control/lr_scale" and trainer != "stabilizer" and before and after:
             return f"learning rate × {after / before:g}"
-        return f"{plain(knob.removeprefix('control/'))} {_value(before)} → {_value(after)}"
+        return plain(turned(knob, before, after).removeprefix("control/"))
 
-    return ", ".join(turned(knob, *values) for knob, values in change.items())
-
-
-def _value(value: float | None) -> str:
-    return "?" if value is None else f"{value:g}"
+    return ", ".join(said(knob, *values) for knob, values in change.items())

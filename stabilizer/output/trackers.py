@@ -19,6 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from stabilizer.core.settings import flat
 from stabilizer.output.event_file import EventFile
 from stabilizer.runs.history import RunView
 from stabilizer.runs.loaded import LoadedRun
@@ -109,17 +110,8 @@ def _empty(folder: Path, *, remove: bool) -> None:
 def settings(run: LoadedRun) -> dict[str, Any]:
     """A run's configuration by dotted keys, and that it is no plain run of it where it was changed while it trained."""
     made = summary(run.actions)
-    settings = dict(flat(redacted(run.history.view().about("config") or {})))
+    settings = flat(redacted(run.history.view().about("config") or {}))
     return settings | ({"stabilizer.interventions": made["text"]} if made["count"] else {})
-
-
-def flat(config: Any, key: str = "") -> Iterator[tuple[str, Any]]:
-    """A configuration by dotted keys."""
-    if isinstance(config, Mapping) and config:
-        for name, value in config.items():
-            yield from flat(value, f"{key}.{name}" if key else str(name))
-    elif key:
-        yield key, config
 
 
 def _tool(name: str) -> ModuleType:

@@ -5,19 +5,16 @@ The page is made of strings, and what holds it together is in `stabilizer.output
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from html import escape
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from stabilizer.analysis.analyse import Analysis, numbers, settled
 from stabilizer.core import records
 from stabilizer.core.metrics import metric
 from stabilizer.core.records import Finding, RemedyAdvice
-from stabilizer.core.text import plain
 from stabilizer.figures import ICONS, PALETTES, WORDS, Chart, abandoned, charts, metric_figure
 from stabilizer.figures.arms import arms_figure
 from stabilizer.figures.lineage import Lineage, on_lineage
-from stabilizer.output.html import charts_json, document
+from stabilizer.output.html import charts_json, document, figure_html, safe, table_html, tone
 from stabilizer.output.preflight_terminal import changes as preflight_changes
 from stabilizer.output.report.case_study import HEADS, Case, case_of, rows, seen_heads, seen_rows
 from stabilizer.output.report.formatting import (
@@ -26,12 +23,11 @@ from stabilizer.output.report.formatting import (
     compact,
     comparability,
     definition_text,
-    flat,
     intervention_text,
     jsonable,
+    listed,
     number,
     outlook,
-    safe,
     unchanged,
 )
 from stabilizer.output.terminal import VERDICTS, change_text
@@ -79,7 +75,7 @@ def _header(analysis: Analysis) -> str:
     if analysis.verdict == "healthy" and analysis.worst in ("warn", "critical"):
         way = f" <span class=muted>There was a {safe(WORDS[analysis.worst])} incident on the way.</span>"
     lead = "".join(
-        f"<li><a href='#incident-{i.number}'><span class='{_tone(i.severity)}'>{ICONS[i.severity]}</span> "
+        f"<li><a href='#incident-{i.number}'><span class='{tone(i.severity)}'>{ICONS[i.severity]}</span> "
         f"step {i.onset:,}</a> {safe(i.summary)}</li>"
         for i in analysis.incidents
     )
@@ -90,7 +86,7 @@ def _header(analysis: Analysis) -> str:
     doubts = "".join(f"<p>But {safe(item.why)}.</p>" for item in analysis.not_checked if item.why)
     return (
         f"<header><p class=eyebrow>Training report</p><h1>{safe(analysis.run.name)}</h1>"
-        f"<p class='verdict {_tone(analysis.verdict)}'><span>{_icon(analysis.verdict)}</span> "
+        f"<p class='verdict {tone(analysis.verdict)}'><span>{_icon(analysis.verdict)}</span> "
         f"{safe(VERDICTS.get(analysis.verdict, analysis.verdict))}{way}</p>"
         f"<p>{safe(words)}</p>{doubts}<dl class=facts>{cells}</dl>"
         + (f"<ol class=lead>{lead}</ol>" if lead else "")
@@ -128,7 +124,7 @@ def _incident(analysis: Analysis, incident: Incident) -> str:
     remedies = "".join(_remedy(remedy, analysis.run.source.trainer) for remedy in leading.remedies)
     head = "What to do" if incident.open else "Next time"
     return (
-        f"<section id='incident-{incident.number}'><h2><span class='{_tone(incident.severity)}'>"
+        f"<section id='incident-{incident.number}'><h2><span class='{tone(incident.severity)}'>"
         f"{ICONS[incident.severity]}</span> Incident {incident.number}: {safe(incident.lead.id)} "
         f"<small>{safe(WORDS[incident.severity])}, {state}, since step {incident.onset:,}</small></h2>"
         + (f"<p>{safe(incident.headline)}</p>" if incident.headline else "")
@@ -151,23 +147,23 @@ def _case(case: Case | None, analysis: Analysis) -> str:
             for f in case.checked.findings
         ]
         name = case.checked.config.parsed.path.name
-        table = _table(("", "rule", "setting", "what", "set instead"), found)
+        table = table_html(("", "rule", "setting", "what", "set instead"), found)
         parts.append(f"<h3>What preflight says of its configuration, {safe(name)}</h3>{table}")
     linked = "".join(f"<p><a href='#incident-{i.number}'>{safe(i.summary)}</a></p>" for i in analysis.incidents)
     parts += [f"<h3>Diagnosis of the run made small</h3>{linked}" if linked else ""]
     parts += [_told("What was changed", case.changed), _told("What happened", case.happened)]
     for symptom in case.symptoms:
         told = (f"Counted: {symptom.what}.", symptom.note)
-        table = _table(seen_heads(symptom), seen_rows(symptom))
+        table = table_html(seen_heads(symptom), seen_rows(symptom))
         parts.append(f"<h3>{safe(symptom.title)}</h3>{_paragraphs(told)}{table}")
     for place, trial in enumerate(case.trials):
         parts.append(
             f"<h3>{safe(trial.title)}</h3>{_paragraphs((trial.note,))}<div class='plots one'>"
             f"{_figure(Chart(f'case-{place}', trial.metric, tuple(arm.name for arm in trial.arms)))}</div>"
-            f"{_table(HEADS, rows(trial), (5, 6))}"
+            f"{table_html(HEADS, rows(trial), (5, 6))}"
         )
     if case.measured:
-        parts.append(f"<h3>Measured</h3>{_table((), case.measured)}")
+        parts.append(f"<h3>Measured</h3>{table_html((), case.measured)}")
     parts.append(_told("Where common advice is wrong", case.advice))
     parts.append(_told("What this does not show", case.limits))
     if case.do:
@@ -182,7 +178,7 @@ def _told(heading: str, paragraphs: Sequence[str]) -> str:
 
 
 def _paragraphs(texts: Sequence[str]) -> str:
-    return "".join(f"<p>{escape(plain(text, STORY))}</p>" for text in texts if text)
+    return "".join(f"<p>{safe(text, STORY)}</p>" for text in texts if text)
 
 
 def _finding(finding: Finding) -> str:
@@ -190,7 +186,7 @@ def _finding(finding: Finding) -> str:
         f"<span><i>{safe(key)}</i> {safe(number(value))}</span>" for key, value in finding.evidence.items()
     )
     return (
-        f"<div class=finding><p><code>{safe(finding.id)}</code> <span class='tag {_tone(finding.severity)}'>"
+        f"<div class=finding><p><code>{safe(finding.id)}</code> <span class='tag {tone(finding.severity)}'>"
         f"{safe(WORDS[finding.severity])}</span> <span class=muted>{safe(finding.state)}; "
         f"onset step {finding.onset_step:,}, detected at step {finding.detected_step:,}, "
         f"last seen at step {finding.last_step:,}</span></p>"
@@ -244,10 +240,7 @@ def _figure(chart: Chart, *, explained: bool = False) -> str:
     )
     meaning = f" <span class=muted>{safe(metric(chart.metrics[0]).meaning)}</span>" if explained else ""
     legend = f"<div class=muted>{keys}</div>" if len(chart.metrics) > 1 else ""
-    return (
-        f"<figure><figcaption><b>{safe(chart.title)}</b>{meaning}{legend}</figcaption>"
-        f"<div class=plot data-figure='{safe(chart.id)}' role=img aria-label='{safe(chart.title)}'></div></figure>"
-    )
+    return figure_html(chart.id, chart.title, meaning + legend)
 
 
 def _charts_of(analysis: Analysis, incident: Incident) -> list[Chart]:
@@ -286,7 +279,7 @@ def _journal(analysis: Analysis) -> str:
     ]
     return (
         f"<section><h2>Journal</h2><p>{safe(comparability(actions))}</p>"
-        + _table(("step", "entry", "remedy", "safety", "change", "why", "trial"), rows)
+        + table_html(("step", "entry", "remedy", "safety", "change", "why", "trial"), rows)
         + (_left_out(len(actions)) + "</section>")
     )
 
@@ -296,7 +289,7 @@ def _events(analysis: Analysis) -> str:
     if not events:
         return ""
     rows = [(f"{event.step:,}", event.kind, event.text, event.attempt) for event in events[-MAX_ROWS:]]
-    table = _table(("step", "kind", "what", "attempt"), rows)
+    table = table_html(("step", "kind", "what", "attempt"), rows)
     return f"<section><h2>Declared events</h2>{table}{_left_out(len(events))}</section>"
 
 
@@ -319,7 +312,7 @@ def _numbers(analysis: Analysis) -> str:
     ]
     heads = ("metric", "last", "at step", "min", "max", "rows", "NaN/Inf", "unit", "estimator")
     return (
-        f"<section><details open><summary><h2>Numbers</h2></summary>{_table(heads, rows, (1, 2, 3, 4, 5, 6))}"
+        f"<section><details open><summary><h2>Numbers</h2></summary>{table_html(heads, rows, (1, 2, 3, 4, 5, 6))}"
         f"{_left_out(len(table))}{knobs}</details></section>"
     )
 
@@ -332,26 +325,14 @@ def _facts(analysis: Analysis) -> str:
     facts = {"format": source.format, "files": list(source.files), "unreadable entries": source.skipped_lines, **about}
     rows = [(key, value if isinstance(value, str) else compact(value)) for key, value in facts.items()]
     settings = "".join(
-        f"<tr><td>{safe(key)}</td><td><code>{safe(value)}</code></td></tr>" for key, value in flat(config)
+        f"<tr><td>{safe(key)}</td><td><code>{safe(value)}</code></td></tr>" for key, value in listed(config)
     )
     empty = "<p class=muted>The log holds no configuration; --config FILE adds it.</p>"
     return (
         "<section class=columns>"
         f"<div><h2>Configuration</h2>{f'<table>{settings}</table>' if settings else empty}</div>"
-        f"<div><h2>About the run</h2>{_table((), rows)}</div></section>"
+        f"<div><h2>About the run</h2>{table_html((), rows)}</div></section>"
     )
-
-
-def _table(heads: Sequence[str], rows: Iterable[Sequence[Any]], right: Sequence[int] = ()) -> str:
-    top = "".join(f"<th{' class=r' if i in right else ''}>{safe(head)}</th>" for i, head in enumerate(heads))
-    body = "".join(
-        "<tr>"
-        + "".join(f"<td{' class=r' if i in right else ''}>{safe(cell)}</td>" for i, cell in enumerate(row))
-        + "</tr>"
-        for row in rows
-    )
-    head = f"<thead><tr>{top}</tr></thead>" if heads else ""
-    return f"<div class=scroll><table>{head}<tbody>{body}</tbody></table></div>"
 
 
 def _left_out(count: int) -> str:
@@ -387,10 +368,6 @@ def _figures(analysis: Analysis, points: int) -> str:
             for theme in ("light", "dark")
         ]
     return charts_json(drawn)
-
-
-def _tone(verdict: str) -> str:
-    return {"healthy": "good-tone", "crashed": "critical"}.get(verdict, verdict if verdict in ICONS else "muted")
 
 
 def _icon(verdict: str) -> str:

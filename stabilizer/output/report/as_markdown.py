@@ -14,8 +14,8 @@ from stabilizer.output.report.formatting import (
     STORY,
     comparability,
     definition_text,
-    flat,
     intervention_text,
+    listed,
     md,
     number,
     outlook,
@@ -136,7 +136,9 @@ def _numbers(analysis: Analysis) -> list[str]:
 
 def _configuration(analysis: Analysis) -> list[str]:
     config = redacted(analysis.run.history.about.get("config") or {})
-    return ["", "## Configuration", "", *(f"- {md(key)}: {md(value)}" for key, value in flat(config))] if config else []
+    return (
+        ["", "## Configuration", "", *(f"- {md(key)}: {md(value)}" for key, value in listed(config))] if config else []
+    )
 
 
 def _case_text(case: Case) -> list[str]:

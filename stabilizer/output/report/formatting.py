@@ -1,20 +1,20 @@
 """Text of a report in all its formats, and how text from outside is made safe for each.
 
-Run names, summaries and configurations come from other people's files: every piece of text goes through `safe` (HTML)
-or `md` (Markdown) on its way.
+Run names, summaries and configurations come from other people's files: every piece of text goes through
+`html.safe` or `md` on its way.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from html import escape
 from typing import Any
 
 import orjson
 
 from stabilizer.analysis.analyse import Analysis, Number
 from stabilizer.core import records
+from stabilizer.core.settings import flat
 from stabilizer.core.text import LONGEST, plain
 from stabilizer.output.terminal import change_text
 from stabilizer.runs import story
@@ -23,11 +23,6 @@ MAX_ROWS = 400
 """Journal entries, events and metrics that are listed; the rest is counted."""
 STORY = 4000
 """Characters of a case's paragraph that are shown."""
-
-
-def safe(text: object) -> str:
-    """Any text as HTML shows it: without control characters, and unable to open a tag or end an attribute."""
-    return escape(plain(text), quote=True)
 
 
 def md(text: object, longest: int = LONGEST) -> str:
@@ -47,11 +42,9 @@ def number(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
 
 
-def flat(value: Any, prefix: str = "") -> list[tuple[str, str]]:
+def listed(config: Any) -> list[tuple[str, str]]:
     """A configuration as dotted keys and values."""
-    if isinstance(value, Mapping) and value:
-        return [row for key, inner in value.items() for row in flat(inner, f"{prefix}.{key}" if prefix else str(key))]
-    return [(prefix, value if isinstance(value, str) else compact(value))] if prefix else []
+    return [(key, value if isinstance(value, str) else compact(value)) for key, value in flat(config).items()]
 
 
 def compact(value: Any) -> str:
