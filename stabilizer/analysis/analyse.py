@@ -211,17 +211,6 @@ def _not_checked(view: RunView, findings: Iterable[Finding], detectors: tuple[De
     )
 
 
-def exit_code(analysis: Analysis, fail_on: str) -> int:
-    """1 when the verdict reaches the level (a crash reaches every level but `never`), else 0."""
-    if fail_on == "never":
-        return 0
-    if analysis.verdict == "crashed":
-        return 1
-    if analysis.verdict not in SEVERITIES:
-        return 0
-    return int(SEVERITIES.index(analysis.verdict) >= SEVERITIES.index(fail_on))
-
-
 # --- findings ------------------------------------------------------------------------------------------------------
 
 

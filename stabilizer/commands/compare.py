@@ -9,12 +9,12 @@ import argparse
 import json
 from pathlib import Path
 
-from stabilizer.commands.sources import mapping
+from stabilizer.commands.sources import add_map_argument, mapping
 from stabilizer.compare import CURVE_HELP, as_json, compare, group, read_side
 from stabilizer.compare.sides import CLOCKS, Side
 from stabilizer.core.text import plain
 from stabilizer.output.compare_terminal import show
-from stabilizer.output.terminal import console
+from stabilizer.output.screen import console
 from stabilizer.runs.reader import OwnNames
 
 
@@ -43,13 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="metric to compare (NAME=NAME if the reference calls it differently); the first one decides the verdict;"
         " may be repeated",
     )
-    parser.add_argument(
-        "--map",
-        action="append",
-        default=[],
-        metavar="OURS=THEIRS",
-        help="read the metric THEIRS of another trainer's log or CSV as OURS, e.g. reward/mean=score; may be repeated",
-    )
+    add_map_argument(parser)
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="also write a self-contained page (.html)")
 
 

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from stabilizer.analysis.analyse import analyse
 from stabilizer.commands.live_run import add_run_arguments, command, dashboard, follow, found
-from stabilizer.commands.missing import need_train_extra
+from stabilizer.commands.shared import need_train_extra
 from stabilizer.core.paths import sample_runs
 from stabilizer.core.records import Finding
 from stabilizer.runs.identity import new_run_id

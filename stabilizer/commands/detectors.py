@@ -15,7 +15,7 @@ from stabilizer.detectors import DETECTORS
 from stabilizer.detectors.base import Detector
 from stabilizer.detectors.manual import all_detectors, confirm_words, needs_words, option_texts, page, paragraphs
 from stabilizer.detectors.measured import in_words, kept
-from stabilizer.output.terminal import console
+from stabilizer.output.screen import console
 from stabilizer.remedies import REMEDIES
 from stabilizer.remedies.base import SECTIONS, Remedy
 

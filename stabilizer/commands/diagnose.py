@@ -13,12 +13,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from stabilizer.analysis.analyse import Analysis, analyse, as_json, exit_code
+from stabilizer.analysis.analyse import Analysis, analyse, as_json
 from stabilizer.cli import error_line
 from stabilizer.commands import pasted
 from stabilizer.commands.progress import progress
-from stabilizer.commands.sources import add_source_arguments, mapping
-from stabilizer.output.terminal import console, show
+from stabilizer.commands.sources import add_fail_on_argument, add_source_arguments, mapping
+from stabilizer.core.severity import reached
+from stabilizer.output.screen import console
+from stabilizer.output.terminal import show
 from stabilizer.preflight.check import Preflight
 from stabilizer.preflight.check import as_json as preflight_json
 from stabilizer.runs.loaded import LoadedRun, NoMetrics
@@ -44,12 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="all incidents with all their findings and fixes, and each check that lacks a metric",
     )
-    parser.add_argument(
-        "--fail-on",
-        choices=("info", "warn", "critical", "never"),
-        default="warn",
-        help="lowest verdict that makes the exit code 1 (default: warn)",
-    )
+    add_fail_on_argument(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -72,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
             code = 2
             continue
         answers.append(analysis)
-        code = max(code, exit_code(analysis, args.fail_on))
+        code = max(code, int(reached(analysis.verdict, args.fail_on)))
     _show(answers, args)
     return code
 
@@ -90,13 +87,13 @@ def _answer_with(
 ) -> int:
     analysis = _analysis(path, args, wanted, config)
     _show([analysis], args, settings)
-    return exit_code(analysis, args.fail_on)
+    return int(reached(analysis.verdict, args.fail_on))
 
 
 def _answer_run(run: LoadedRun, args: argparse.Namespace) -> int:
     analysis = analyse(pasted.renamed(run))
     _show([analysis], args)
-    return exit_code(analysis, args.fail_on)
+    return int(reached(analysis.verdict, args.fail_on))
 
 
 def _analysis(path: Path, args: argparse.Namespace, wanted: dict[str, str], config: Path | None = None) -> Analysis:

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from stabilizer.core.version import __version__
-from stabilizer.output.terminal import console
+from stabilizer.output.screen import console
 from stabilizer.training.rollout.vllm_install import INSTALL, find_vllm
 
 OLDEST_PYTHON = (3, 11)

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from stabilizer.commands.missing import need_train_extra
+from stabilizer.commands.shared import need_train_extra
 from stabilizer.figures.table import heading
 from stabilizer.output.trackers import TRACKERS, export, rows_of
 from stabilizer.runs.loaded import LoadedRun

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from stabilizer.commands.shared import add_runs_argument, runs_folder
 from stabilizer.core.version import __version__
 
 LONGEST_S = 120.0
@@ -32,9 +33,7 @@ ASK = "A person decides about a change: approve only what you were asked to appr
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of this verb."""
-    parser.add_argument(
-        "runs", nargs="?", type=Path, default=Path("runs"), metavar="DIR", help="folder of runs (default: runs)"
-    )
+    add_runs_argument(parser)
     parser.add_argument(
         "--allow-approve", action="store_true", help="also offer tools that approve and reject proposals of live runs"
     )
@@ -49,8 +48,7 @@ def run(args: argparse.Namespace) -> int:
     if args.skill:
         print(SKILL.read_text(encoding="utf-8"), end="")
         return 0
-    if not args.runs.is_dir():
-        raise ValueError(f"{args.runs}: no such folder; give a folder of runs")
+    folder = runs_folder(args)
     try:
         from mcp.server.mcpserver import MCPServer
     except ImportError as error:
@@ -58,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
             f"it needs the SDK of the Model Context Protocol, release 2: pip install 'mcp>=2' ({error})"
         ) from None
     server = MCPServer("stabilizer", instructions=INSTRUCTIONS, version=__version__, log_level="WARNING")
-    add_tools(server, Runs(args.runs), allow_approve=args.allow_approve)
+    add_tools(server, Runs(folder), allow_approve=args.allow_approve)
     server.run("stdio")
     return 0
 

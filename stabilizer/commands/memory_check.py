@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
-from stabilizer.commands.missing import need_train_extra
+from stabilizer.commands.shared import need_train_extra
 from stabilizer.core.records import SCHEMA
-from stabilizer.output.terminal import console
+from stabilizer.output.screen import console
 
 MEANINGS = {
     "weights": "the policy",

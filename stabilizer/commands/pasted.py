@@ -15,9 +15,10 @@ from typing import Any
 
 from stabilizer.configs.config import Unresolved
 from stabilizer.core.records import SEVERITIES, Event
+from stabilizer.core.severity import reached
 from stabilizer.formats.console import lines
 from stabilizer.formats.rows import assemble
-from stabilizer.preflight.check import Options, Preflight, as_json, exit_code, in_text, judge
+from stabilizer.preflight.check import Options, Preflight, as_json, in_text, judge
 from stabilizer.runs.loaded import PASTED, LoadedRun, NoMetrics
 from stabilizer.runs.reader import RunError
 from stabilizer.troubles.linux import ENDS_WITH
@@ -86,7 +87,7 @@ def _as_configuration(path: Path, args: argparse.Namespace) -> int | None:
     if result is None:
         return None
     print_result(result, as_json(result) if args.json else None)
-    return exit_code(result.verdict, args.fail_on)
+    return int(reached(result.verdict, args.fail_on))
 
 
 def settings_in(path: Path) -> Preflight | None:

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from stabilizer.cli import UsageError
-from stabilizer.output.terminal import console
+from stabilizer.output.screen import console
 from stabilizer.preflight import planner
 from stabilizer.preflight.memory import SHARDINGS
 from stabilizer.preflight.paste import paste

@@ -13,10 +13,12 @@ import re
 from pathlib import Path
 from typing import Any
 
+from stabilizer.commands.sources import add_fail_on_argument
 from stabilizer.configs.config import ConfigError
+from stabilizer.core.severity import reached
 from stabilizer.output.preflight_terminal import show
-from stabilizer.output.terminal import console
-from stabilizer.preflight.check import Options, Preflight, as_json, exit_code, finding_json, preflight
+from stabilizer.output.screen import console
+from stabilizer.preflight.check import Options, Preflight, as_json, finding_json, preflight
 from stabilizer.preflight.fix import Fixed, corrected, default_target, write
 from stabilizer.preflight.rules import RULES
 
@@ -81,12 +83,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--prompt-length", type=_count, default=512, metavar="N", help="with --memory: tokens of a prompt (default 512)"
     )
     parser.add_argument("--only", metavar="RULE", help="with --fix: apply only the fixes of this rule")
-    parser.add_argument(
-        "--fail-on",
-        choices=("info", "warn", "critical", "never"),
-        default="warn",
-        help="lowest verdict that makes the exit code 1 (default: warn)",
-    )
+    add_fail_on_argument(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -130,7 +127,7 @@ def run(args: argparse.Namespace) -> int:
             write(target, fixed.text, args.config)
     answer = as_json(result) | _fixed_json(fixed, target) if args.json else None
     print_result(result, answer, fixed, target)
-    return exit_code(result.verdict, args.fail_on)
+    return int(reached(result.verdict, args.fail_on))
 
 
 def print_result(

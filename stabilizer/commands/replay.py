@@ -13,7 +13,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from stabilizer.commands.missing import need_train_extra
+from stabilizer.commands.shared import need_train_extra
 from stabilizer.core.text import plain
 
 

@@ -10,9 +10,9 @@ from typing import Any
 from rich.text import Text
 
 from stabilizer.core.records import SCHEMA, SEVERITIES
-from stabilizer.core.severity import ICONS
+from stabilizer.core.severity import ICONS, reached
 from stabilizer.core.text import plain
-from stabilizer.output.terminal import STYLES, console
+from stabilizer.output.screen import STYLES, console
 from stabilizer.training.rewards.attack import DEFAULT, Report, attack, problems_of
 
 VERDICTS = {
@@ -34,8 +34,7 @@ def run(functions: Sequence[str], data: Path | None, *, as_json: bool, fail_on: 
     else:
         for report in reports:
             _show(report, len(problems))
-    reached = verdict in SEVERITIES and fail_on != "never"
-    return int(reached and SEVERITIES.index(verdict) >= SEVERITIES.index(fail_on))
+    return int(reached(verdict, fail_on))
 
 
 def _json(reports: Sequence[Report], verdict: str) -> dict[str, Any]:

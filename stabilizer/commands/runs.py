@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from stabilizer.commands.shared import add_runs_argument, runs_folder
 from stabilizer.core.text import age_words, plain, short
 from stabilizer.runs.listing import RunLine, list_runs, run_line
 
@@ -40,23 +41,20 @@ HIDDEN = frozenset({"numbers", "settings", "recipe", "source", "measured", "reac
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of this verb."""
-    parser.add_argument(
-        "dir", nargs="?", type=Path, default=Path("runs"), metavar="DIR", help="folder of runs (default: runs)"
-    )
+    add_runs_argument(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the list, newest run first."""
-    if not args.dir.is_dir():
-        raise ValueError(f"{args.dir}: no such folder; give a folder of runs (`stabilizer demo` creates one)")
+    folder = runs_folder(args)
     now = time.time()
-    lines = [run_line(path, path.name, now) for path in list_runs(args.dir)]
+    lines = [run_line(path, path.name, now) for path in list_runs(folder)]
     lines.sort(key=lambda line: line.created or 0.0, reverse=True)
     if args.json:
         rows = [_row(line) for line in lines]
         print(json.dumps(rows, ensure_ascii=False, indent=2))
         return 0
-    _print(lines, args.dir, now)
+    _print(lines, folder, now)
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Arguments of the verbs that read a log."""
+"""Arguments of the verbs that read a log or judge one."""
 
 from __future__ import annotations
 
@@ -17,17 +17,32 @@ def add_source_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="the trainer's configuration (YAML, JSON, TOML), or its launch script",
     )
+    add_map_argument(parser)
+    parser.add_argument(
+        "--format",
+        metavar="NAME",
+        help=f"the log's format, if it is not recognised: {', '.join(r.name for r in READERS)}",
+    )
+
+
+def add_map_argument(parser: argparse.ArgumentParser) -> None:
+    """Add the option `--map`."""
     parser.add_argument(
         "--map",
         action="append",
         default=[],
         metavar="OURS=THEIRS",
-        help="read the log's metric THEIRS as OURS, e.g. accuracy/val=eval_accuracy; may be repeated",
+        help="read the metric THEIRS of a log as OURS, e.g. accuracy/val=eval_accuracy; may be repeated",
     )
+
+
+def add_fail_on_argument(parser: argparse.ArgumentParser) -> None:
+    """Add the option `--fail-on`."""
     parser.add_argument(
-        "--format",
-        metavar="NAME",
-        help=f"the log's format, if it is not recognised: {', '.join(r.name for r in READERS)}",
+        "--fail-on",
+        choices=("info", "warn", "critical", "never"),
+        default="warn",
+        help="lowest verdict that makes the exit code 1 (default: warn)",
     )
 
 

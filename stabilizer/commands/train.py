@@ -16,7 +16,7 @@ from rich.console import Console
 
 from stabilizer.cli import UsageError
 from stabilizer.commands.live_run import add_run_arguments, dashboard, follow
-from stabilizer.commands.missing import need_train_extra
+from stabilizer.commands.shared import need_train_extra
 from stabilizer.control.engine import MODES, Mode
 from stabilizer.runs.identity import new_run_id
 from stabilizer.runs.reader import read_json

@@ -21,7 +21,8 @@ from stabilizer.analysis.log_end import GRACE_S, LONGER, PACE, Rest, Wait, log_e
 from stabilizer.analysis.watching import new_watch
 from stabilizer.commands.printing import JsonPrinter, LivePrinter
 from stabilizer.commands.sources import add_source_arguments, mapping
-from stabilizer.core.records import SEVERITIES, Finding
+from stabilizer.core.records import Finding
+from stabilizer.core.severity import reached
 from stabilizer.core.text import plain, spoken
 from stabilizer.incidents.watch import Watch
 from stabilizer.live.follow import FollowedLog, FollowedRun, Load, News, follow
@@ -176,12 +177,12 @@ class _Following:
         self._notices.ask(news.asked, self._args.answer_at, self._secret)
         for view in news.views:
             self._judge(view)
-            if _reached(self.verdict, self._args.fail_on):
+            if reached(self.verdict, self._args.fail_on):
                 return 1
         if news.stalled is not None:
             self._report(self._watch.ask(STALLED, news.stalled))
             self.verdict = self._watch.verdict(news.stalled)[0]
-            if _reached(self.verdict, self._args.fail_on):
+            if reached(self.verdict, self._args.fail_on):
                 return 1
         if self._catching_up and news.views:
             self._printer.caught_up()
@@ -192,7 +193,7 @@ class _Following:
         if last is not None:
             self._report(self._watch.end(last))
             self.verdict = self._watch.verdict(last)[0]
-        return int(_reached(self.verdict, self._args.fail_on))
+        return int(reached(self.verdict, self._args.fail_on))
 
     def _report(self, changed: list[Finding]) -> None:
         """Findings that no new row brought."""
@@ -284,12 +285,6 @@ def _tick(view: RunView, watch: Watch, changed: list[Finding]) -> Tick:
     unresolved = {finding.incident for finding in watch.active() if finding.severity != "info"}
     steps = planned if isinstance(planned, int) else None
     return Tick(view.step, steps, row(view), changed, (), len(unresolved))
-
-
-def _reached(verdict: str, level: str) -> bool:
-    if level == "never" or verdict == "crashed":
-        return level != "never"
-    return level != "crash" and verdict in SEVERITIES and SEVERITIES.index(verdict) >= SEVERITIES.index(level)
 
 
 def _print_end(args: argparse.Namespace, verdict: str, code: int) -> None:

@@ -6,8 +6,8 @@ import argparse
 import ipaddress
 import json
 import os
-from pathlib import Path
 
+from stabilizer.commands.shared import add_runs_argument, runs_folder
 from stabilizer.core.text import spoken
 from stabilizer.live.webhook import MAX_BODY, SECRET_ENV, WINDOW_S, Answers, Server, checked_secret
 
@@ -26,9 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of this verb."""
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = EXAMPLE
-    parser.add_argument(
-        "runs", nargs="?", type=Path, default=Path("runs"), metavar="DIR", help="folder of runs (default: runs)"
-    )
+    add_runs_argument(parser)
     parser.add_argument(
         "--host", default="127.0.0.1", help="address to listen on (default: %(default)s, this machine only)"
     )
@@ -43,14 +41,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Listen until Ctrl-C."""
-    if not args.runs.is_dir():
-        raise ValueError(f"{args.runs}: no such folder; give a folder of runs")
+    folder = runs_folder(args)
     secret = checked_secret(os.environ.get(args.secret_env, ""), args.secret_env)
 
     def report(line: str) -> None:
         print(json.dumps({"kind": "answer", "said": line}) if args.json else line, flush=True)
 
-    with Server(Answers(args.runs, secret), args.host, args.port, report) as server:
+    with Server(Answers(folder, secret), args.host, args.port, report) as server:
         port = server.server_address[1]
         url = f"http://{args.host}:{port}/answer"
         if args.json:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from stabilizer.compare.align import per_step
-from stabilizer.compare.sides import Member, Side, flat
+from stabilizer.compare.sides import NAMES, SEEDS, Member, Side
 from stabilizer.formats.rows import number
 from stabilizer.trainers.settings import keys_of
 
@@ -73,7 +73,6 @@ SETTINGS: tuple[Setting, ...] = (
 _BY_ID = {setting.id: setting for setting in SETTINGS}
 _NAMED = frozenset(key for setting in SETTINGS for key in setting.keys())
 _AREAS: Mapping[str, Area] = {"versions": "version", "hardware": "hardware"}
-_IGNORED = frozenset({"seed", "data_seed", "random_seed", "output_dir", "run_name", "logging_dir", "name", "runs"})
 
 
 @dataclass(frozen=True)
@@ -150,7 +149,7 @@ def _known_differences(mine: Facts, theirs: Facts) -> Iterator[Difference]:
 def _other_differences(left: Mapping[str, Any], right: Mapping[str, Any]) -> Iterator[Difference]:
     for key in sorted({*left, *right} - _NAMED):
         a, b = left.get(key), right.get(key)
-        if a is None or b is None or key.rpartition(".")[2] in _IGNORED or _equal(a, b):
+        if a is None or b is None or key.rpartition(".")[2] in SEEDS | NAMES or _equal(a, b):
             continue
         part, _, name = key.partition(".")
         area = _AREAS.get(part, "other") if name else "other"
@@ -175,7 +174,7 @@ def one_sided(run: Side, reference: Side) -> list[tuple[str, Any, Any]]:
         rows += [
             (key, left.get(key), right.get(key))
             for key in sorted({*left, *right} - _NAMED)
-            if (left.get(key) is None) != (right.get(key) is None) and key.rpartition(".")[2] not in _IGNORED
+            if (left.get(key) is None) != (right.get(key) is None) and key.rpartition(".")[2] not in SEEDS | NAMES
         ]
     return rows
 
@@ -186,21 +185,14 @@ def label(setting: str) -> str:
 
 
 def _stated(member: Member) -> dict[str, Any]:
-    about = member.about
-    out = flat(about.get("config") or {})
-    for key in ("task", "trainer"):
-        if about.get(key) not in (None, "unknown"):
-            out.setdefault(key, about[key])
-    if member.kind != "curve" and isinstance(about.get("steps"), int):
-        out.setdefault("steps", about["steps"])
-    for part in ("hardware", "versions"):
-        if isinstance(about.get(part), Mapping):
-            out |= flat(about[part], f"{part}.")
+    stated = member.stated
+    if member.kind != "curve" and isinstance(member.about.get("steps"), int):
+        stated.setdefault("steps", member.about["steps"])
     if member.kind == "stabilizer":  # our trainer's own defaults, where its configuration has no key for them
-        out = {"rollout.engine": "built-in", **out}
-        if not set(_BY_ID["processes"].keys()) & set(out):
-            out["hardware.processes"] = 1
-    return out
+        stated = {"rollout.engine": "built-in", **stated}
+        if not set(_BY_ID["processes"].keys()) & set(stated):
+            stated["hardware.processes"] = 1
+    return stated
 
 
 def _level(member: Member, metric: str) -> float | None:

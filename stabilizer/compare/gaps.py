@@ -53,6 +53,8 @@ MARGIN_TIME = 1.5
 """Factor within which two times to the peak count as equal."""
 FEW_POINTS = 30
 """Points below which a difference of noise is shown with their number."""
+SEEDS = 0, 17
+"""First seed of the noise that is drawn around the curves of each side."""
 SHORTER = 0.85
 """A range shorter than this share of the other is compared where it ends, not where each ends."""
 
@@ -112,10 +114,11 @@ def compare_metric(run: Side, reference: Side, names: tuple[str, str], clock: Cl
     supports = support(run, mine), support(reference, theirs)
     clash = conflict(*supports) if mine.startswith(("reward/", "accuracy/")) else ""
     points = [_points(side, name, clock) for side, name in ((run, mine), (reference, theirs))]
-    shapes = (
-        tuple(shape(x, y, up=up, seed=number) for number, (x, y) in enumerate(points[0])),
-        _reference_shapes(reference, points[1], (theirs, clock.name, up)),
+    first, second = (
+        tuple(shape(x, y, up=up, seed=seed) for seed, (x, y) in enumerate(side, base))
+        for side, base in zip(points, SEEDS, strict=True)
     )
+    shapes = first, second
     lone = primary and len(run.members) == len(reference.members) == 1
     twin = recognise(*points[0][0], *points[1][0]) if lone else None
     gaps = _gaps(shapes, points, clock, clash, directed=primary and better != "neither")
@@ -131,19 +134,6 @@ def compare_metric(run: Side, reference: Side, names: tuple[str, str], clock: Cl
         rescaled=_rescaled(shapes, gaps) if primary and not clash and not twin else "",
         notes=(*_notes(run, mine), *_notes(reference, theirs)),
     )
-
-
-def _reference_shapes(
-    reference: Side, points: Sequence[tuple[np.ndarray, np.ndarray]], asked: tuple[str, str, bool]
-) -> tuple[Shape, ...]:
-    """The shapes of a reference, measured once however many runs are compared with it."""
-    shapes = []
-    for number, (member, (x, y)) in enumerate(zip(reference.members, points, strict=True)):
-        key = (*asked, number)
-        if key not in member.measured:
-            member.measured[key] = shape(x, y, up=asked[-1], seed=17 + number)
-        shapes.append(member.measured[key])
-    return tuple(shapes)
 
 
 def _points(side: Side, name: str, clock: Clock) -> list[tuple[np.ndarray, np.ndarray]]:

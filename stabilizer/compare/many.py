@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from stabilizer.compare.measure import MINIMUM, noise
-from stabilizer.compare.sides import Member, flat, same_but_seed
+from stabilizer.compare.sides import NAMES, SEEDS, Member, same_but_seed
 from stabilizer.core.metrics import metric as definition
 from stabilizer.core.points import thin
 
@@ -27,8 +27,6 @@ POINTS = 500
 """Logged points of one member, where they are drawn."""
 QUARTILES = 4
 """Members from which a band is the middle half; fewer say no more than their range."""
-_SEEDS = frozenset({"seed", "data_seed", "random_seed"})
-_NAMES = frozenset({"output_dir", "run_name", "logging_dir", "name", "experiment_name", "runs"})
 
 
 @dataclass(frozen=True)
@@ -107,32 +105,20 @@ def grouped(members: Sequence[Member], by: str = "") -> list[Group]:
 def _by_value(members: Sequence[Member], key: str) -> list[Group]:
     values: dict[str, list[Member]] = {}
     for member in members:
-        stated = settings(member)
+        stated = member.stated
         values.setdefault(_words(stated[key]) if key in stated else "not stated", []).append(member)
     return [Group(f"{_last(key)} {value}", tuple(found)) for value, found in values.items()]
 
 
-def settings(member: Member) -> dict[str, Any]:
-    """What a run was set to and ran on, as dotted keys."""
-    out = member.config
-    for key in ("task", "trainer"):
-        if member.about.get(key) not in (None, "", "unknown"):
-            out.setdefault(key, member.about[key])
-    for part in ("hardware", "versions"):
-        if isinstance(member.about.get(part), Mapping):
-            out |= flat(member.about[part], f"{part}.")
-    return out
-
-
 def only_differences(groups: Sequence[Group]) -> list[Setting]:
     """Settings that are not the same everywhere, configuration first. Several values within a group are all listed."""
-    rows = [row for row in _rows(groups) if _last(row.key) not in _NAMES and len(set(row.values)) > 1]
+    rows = [row for row in _rows(groups) if _last(row.key) not in NAMES and len(set(row.values)) > 1]
     return sorted(rows, key=_on_machine)
 
 
 def _rows(groups: Sequence[Group]) -> list[Setting]:
     """Every setting that a member states."""
-    stated = [[settings(member) for member in group.members] for group in groups]
+    stated = [[member.stated for member in group.members] for group in groups]
     keys = dict.fromkeys(key for group in stated for one in group for key in one)
     return [Setting(key, tuple(_values(group, key) for group in stated)) for key in keys]
 
@@ -241,7 +227,7 @@ def _short(values: np.ndarray) -> tuple[float, ...]:
 def _named(groups: list[Group]) -> list[Group]:
     """Groups of several runs by what sets them apart, where that is one or two settings and tells them all apart."""
     rows = [row for row in only_differences(groups) if not _on_machine(row)]
-    apart = [row for row in rows if _last(row.key) not in _SEEDS and None not in row.values]
+    apart = [row for row in rows if _last(row.key) not in SEEDS and None not in row.values]
     if not 1 <= len(apart) <= 2:
         return groups
     labels = [", ".join(f"{_last(row.key)} {row.values[i]}" for row in apart) for i in range(len(groups))]

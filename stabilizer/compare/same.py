@@ -59,19 +59,6 @@ class Twin:
         return f"the {copy} is the {original}, {' and '.join(done)} (step to step they agree to {self.alike:.3f})"
 
 
-def ema(values: np.ndarray, weight: float, *, debiased: bool = True) -> np.ndarray:
-    """Exponential moving average as dashboards draw it; `debiased` divides by what the start has not seen yet."""
-    out = np.empty(len(values))
-    state, seen = 0.0, 0.0
-    for row, value in enumerate(values):
-        if not debiased and row == 0:
-            state = value
-        state = weight * state + (1 - weight) * value
-        seen = weight * seen + (1 - weight)
-        out[row] = state / seen if debiased else state
-    return out
-
-
 def moving_average(values: np.ndarray, window: int, *, centred: bool) -> np.ndarray:
     """Mean over `window` points around each, or up to each; fewer at the ends."""
     total = np.concatenate([[0.0], np.cumsum(values)])
@@ -132,14 +119,16 @@ def _fit(part: np.ndarray, target: np.ndarray) -> _Fit | None:
     return _Fit(float(scale), float(offset), float(alike))
 
 
-def _averages(values: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """`ema` of every weight at once, debiased and plain: all ways that are tried cost little more than one."""
-    state, seen = np.zeros(len(weights)), np.ones(len(weights))
-    states, unseen = np.empty((len(values), len(weights))), np.empty((len(values), len(weights)))
-    fresh = (1 - weights) * values[:, None]
+def averages(values: np.ndarray, *weights: float) -> tuple[np.ndarray, np.ndarray]:
+    """Exponential moving averages of every weight, as dashboards draw them: debiased (divided by what the start has
+    not seen yet) and plain. All at once they cost little more than one."""
+    kept = np.array(weights)
+    state, seen = np.zeros(len(kept)), np.ones(len(kept))
+    states, unseen = np.empty((len(values), len(kept))), np.empty((len(values), len(kept)))
+    fresh = (1 - kept) * values[:, None]
     for row in range(len(values)):
-        state = weights * state + fresh[row]
-        seen = weights * seen
+        state = kept * state + fresh[row]
+        seen = kept * seen
         states[row], unseen[row] = state, seen
     return (states / (1 - unseen)).T, (states + unseen * values[0]).T
 
@@ -147,7 +136,7 @@ def _averages(values: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.n
 def _smoothings(values: np.ndarray) -> Iterator[tuple[str, float, np.ndarray]]:
     """Every smoothing that is tried: its words, its weight, and the curve."""
     yield "", 0.0, values
-    for weight, debiased, plain in zip(WEIGHTS, *_averages(values, np.array(WEIGHTS)), strict=True):
+    for weight, debiased, plain in zip(WEIGHTS, *averages(values, *WEIGHTS), strict=True):
         yield f"smoothed with an exponential moving average of weight {weight:g}", weight, debiased
         yield f"smoothed with a plain exponential moving average of weight {weight:g}", weight, plain
     for window in WINDOWS:
@@ -169,10 +158,13 @@ def weight_for(residuals: np.ndarray, wanted: float) -> float | None:
         return None
     low, high = 0.0, 0.999
     size = float(np.std(residuals))
-    if float(np.std(ema(residuals, high)[len(residuals) // 10 :])) > wanted * size:
+
+    def left(weight: float) -> float:
+        return float(np.std(averages(residuals, weight)[0][0][len(residuals) // 10 :]))
+
+    if left(high) > wanted * size:
         return None
     for _ in range(20):
         middle = (low + high) / 2
-        left = float(np.std(ema(residuals, middle)[len(residuals) // 10 :]))
-        low, high = (middle, high) if left > wanted * size else (low, middle)
+        low, high = (middle, high) if left(middle) > wanted * size else (low, middle)
     return round((low + high) / 2, 2)

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from stabilizer.core.settings import flat
 from stabilizer.formats.files import json_value
 from stabilizer.formats.rows import number
 from stabilizer.runs.history import RunView, Series
@@ -53,8 +54,9 @@ _CURVE_KEYS: dict[str, type | tuple[type, ...]] = {
     "versions": dict,
     "note": str,
 }
-_SEED_KEYS = frozenset({"seed", "data_seed", "random_seed"})
-_NAME_KEYS = frozenset({"output_dir", "run_name", "logging_dir", "name", "experiment_name", "runs"})
+SEEDS = frozenset({"seed", "data_seed", "random_seed"})
+NAMES = frozenset({"output_dir", "run_name", "logging_dir", "name", "experiment_name", "runs"})
+"""Last parts of keys that do not make another configuration: seeds, and names of runs and their folders."""
 
 
 @dataclass(frozen=True)
@@ -72,8 +74,6 @@ class Member:
     notes: tuple[str, ...] = ()
     changed: str = ""
     """That it was changed while it trained, in words; empty for a plain run."""
-    measured: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
-    """What was measured of it as a reference, which many runs may be held against."""
 
     def on(self, clock: str, metric: str) -> tuple[np.ndarray, np.ndarray]:
         """Positions and values of a metric's finite points; what is beyond any measure counts as not finite."""
@@ -86,7 +86,18 @@ class Member:
     @property
     def config(self) -> dict[str, Any]:
         """The configuration as dotted keys."""
-        return flat(self.about.get("config") or {})
+        return flat(self.about.get("config"))
+
+    @property
+    def stated(self) -> dict[str, Any]:
+        """The configuration, task, trainer, hardware and versions, as dotted keys."""
+        stated = self.config
+        for key in ("task", "trainer"):
+            if self.about.get(key) not in (None, "", "unknown"):
+                stated.setdefault(key, self.about[key])
+        for part in ("hardware", "versions"):
+            stated |= flat(self.about.get(part), part)
+        return stated
 
 
 @dataclass(frozen=True)
@@ -119,12 +130,12 @@ class Side:
         return [clock for clock in CLOCKS if all(clock in member.clocks for member in self.members)]
 
 
-def read_side(word: str, *, mapping: Mapping[str, str] | None = None, config: Path | None = None) -> Side:
+def read_side(word: str, *, mapping: Mapping[str, str] | None = None) -> Side:
     """The runs of one argument: a path, or several separated by commas that are seeds of one configuration."""
     paths = [word] if Path(word).exists() or "," not in word else [part for part in word.split(",") if part]
     if len({str(Path(path).resolve()) for path in paths}) < len(paths):
         raise RunError(f"{word}: the same path twice; a run is not a second seed of itself")
-    members = tuple(read_member(Path(path), mapping=mapping, config=config) for path in paths)
+    members = tuple(read_member(Path(path), mapping=mapping) for path in paths)
     for other in members[1:]:
         if keys := _differing(members[0], other):
             raise RunError(
@@ -157,34 +168,22 @@ def same_but_seed(a: Member, b: Member) -> bool:
 
 def _differing(a: Member, b: Member) -> list[str]:
     left, right = a.config, b.config
-    ignored = _SEED_KEYS | _NAME_KEYS
-    keys = [key for key in {**left, **right} if key.rpartition(".")[2] not in ignored]
+    keys = [key for key in {**left, **right} if key.rpartition(".")[2] not in SEEDS | NAMES]
     return [key for key in keys if left.get(key) != right.get(key)]
-
-
-def flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested settings as dotted keys; lists stay whole, as text compares well enough. What is no mapping has none."""
-    out: dict[str, Any] = {}
-    for key, inner in value.items() if isinstance(value, Mapping) else ():
-        if isinstance(inner, Mapping) and inner:
-            out |= flat(inner, f"{prefix}{key}.")
-        else:
-            out[f"{prefix}{key}"] = inner
-    return out
 
 
 # --- reading --------------------------------------------------------------------------------------------------------
 
 
-def read_member(path: Path, *, mapping: Mapping[str, str] | None = None, config: Path | None = None) -> Member:
+def read_member(path: Path, *, mapping: Mapping[str, str] | None = None) -> Member:
     """The run or curve at `path`."""
     suffix = path.suffix.lower() if path.is_file() else ""
     if suffix == ".json" and isinstance(value := json_value(path), dict) and "points" in value:
-        if mapping or config:
-            raise OwnNames(f"{path}: a curve names its metric and configuration itself; leave out --map and --config")
+        if mapping:
+            raise OwnNames(f"{path}: a curve names its metric itself; leave out --map")
         return _curve(path, value)
     try:
-        return from_run(load(path, mapping=mapping, config=config))
+        return from_run(load(path, mapping=mapping))
     except RunError as error:
         if suffix == ".json" and "not a log in a known format" in str(error):
             raise RunError(f'{path}: neither a log nor a curve; a curve has "metric", "x" and "points"') from None

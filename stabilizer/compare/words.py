@@ -18,6 +18,20 @@ STATES = {
 }
 
 
+LEVELS = {
+    "identical": "healthy",
+    "same-run": "healthy",
+    "same": "healthy",
+    "different": "warn",
+    "rescaled": "warn",
+    "not-comparable": "critical",
+    "undetermined": "info",
+}
+"""How verdicts and states are coloured, as the severity of the same colour."""
+ALIKE = ("identical", "same-run")
+"""Verdicts on two curves of one run: there is nothing to measure."""
+
+
 class Row(NamedTuple):
     """One measure: both sides with 95 % intervals, the difference with its 99 % interval, and what it says."""
 
@@ -41,6 +55,11 @@ def rows(item: Compared, comparison: Comparison) -> list[Row]:
             mine, theirs = zip(comparison.peak_steps, comparison.highest_steps, strict=True)
             out.append(Row("in steps", "", _steps(*mine), _steps(*theirs), "", "", ""))
     return out
+
+
+def gap_labels(comparison: Comparison) -> dict[str, str]:
+    """What the gaps that explanations refer to are called."""
+    return {"support": "reward range"} | {gap.id: gap.label for gap in comparison.main.gaps}
 
 
 def how(row: Row) -> str:

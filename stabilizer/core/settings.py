@@ -1,4 +1,4 @@
-"""A setting of a configuration by its dotted key."""
+"""Settings of a nested configuration by their dotted keys."""
 
 from __future__ import annotations
 
@@ -18,3 +18,12 @@ def setting_at(config: Any, key: str, default: Any = None) -> Any:
             return default
         node = node[part]
     return node
+
+
+def flat(config: Any, above: str = "") -> dict[str, Any]:
+    """All settings by dotted keys. Lists and empty groups stay whole; what is no mapping has no settings."""
+    settings: dict[str, Any] = {}
+    for key, inner in config.items() if isinstance(config, Mapping) else ():
+        name = f"{above}.{key}" if above else str(key)
+        settings |= flat(inner, name) if isinstance(inner, Mapping) and inner else {name: inner}
+    return settings

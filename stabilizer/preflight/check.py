@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +66,7 @@ def preflight(path: Path, options: Options | None = None) -> Preflight:
 
 def in_text(path: Path, text: str, options: Options) -> Config | None:
     """The settings in a text that may hold prose and a log besides: the part that has most of a known trainer's."""
-    options = dataclasses.replace(options, told=text)
+    options = replace(options, told=text)
     found = []
     for place, part in ((path, text[: excerpts.MOST]), *excerpts.excerpts(path, text)):
         with suppress(ConfigError):
@@ -80,15 +79,15 @@ def _within(parsed: Parsed, path: Path) -> Parsed:
     """An excerpt as settings of the file that it is from."""
     if parsed.path == path:
         return parsed
-    own = [dataclasses.replace(s, file=str(path)) if s.file == str(parsed.path) else s for s in parsed.settings]
-    return dataclasses.replace(parsed, path=path, settings=tuple(own), part=True)
+    own = [replace(s, file=str(path)) if s.file == str(parsed.path) else s for s in parsed.settings]
+    return replace(parsed, path=path, settings=tuple(own), part=True)
 
 
 def configured(parsed: Parsed, options: Options) -> Config:
     """Settings with their trainer and version."""
     if options.overrides:
         extra = [_override(text) for text in options.overrides]
-        parsed = dataclasses.replace(parsed, settings=(*parsed.settings, *extra))
+        parsed = replace(parsed, settings=(*parsed.settings, *extra))
     if options.trainer:
         trainer, why, guessed = configs.named(options.trainer), "as given", False
     else:
@@ -133,7 +132,7 @@ def _version(
 def judge(config: Config, options: Options | None = None) -> Preflight:
     """All findings of all rules, and of the data set that the options name, worst first."""
     view = View(config)
-    found = [finding for rule in RULES for finding in rule.check(view)]
+    found = [replace(finding, id=rule.ID) for rule in RULES for finding in rule.check(view)]
     if options and options.data:
         found += lengths.check(view, options.data, options.tokenizer)
     if config.guessed:  # another program's defaults are not known
@@ -141,13 +140,6 @@ def judge(config: Config, options: Options | None = None) -> Preflight:
     order = {rule.ID: place for place, rule in enumerate(RULES)}
     found.sort(key=lambda f: (-SEVERITIES.index(f.severity), order.get(f.id, 0), f.line or 0))
     return Preflight(config=config, findings=tuple(found), unknown=tuple(_unknown(view)))
-
-
-def exit_code(verdict: str, fail_on: str) -> int:
-    """0 below the level that `--fail-on` names, 1 at or above it."""
-    if fail_on == "never" or verdict == "healthy":
-        return 0
-    return int(SEVERITIES.index(verdict) >= SEVERITIES.index(fail_on))
 
 
 def as_json(result: Preflight) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -230,4 +231,5 @@ def _answers(view: View, answers: np.ndarray, counted: bool) -> Iterator[Finding
 
 def _found(view: View, severity: Severity, at: str, summary: str, why: str, how: str, counted: bool) -> Finding:
     sure: Sure = "certain" if counted else "likely"
-    return found(view, ID, severity, view[at], summary, why=why, how=how, sure=sure, source="the data given")
+    told = found(view, severity, view[at], summary, why=why, how=how, sure=sure, source="the data given")
+    return replace(told, id=ID)

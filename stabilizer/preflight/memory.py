@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 GIB = 2**30
 SHARDINGS = ("zero3", "zero2", "none")
@@ -58,13 +58,7 @@ def model_shape(size: str) -> Shape:
     if not 1e6 <= parameters <= 2e12:
         raise ValueError(f"{size!r} is not a model size; write it like 7B or 500M")
     like = min(SHAPES, key=lambda shape: abs(math.log(shape.parameters / parameters)))
-    return Shape(
-        parameters=parameters,
-        layers=like.layers,
-        hidden=like.hidden,
-        kv_width=like.kv_width,
-        vocabulary=like.vocabulary,
-    )
+    return replace(like, parameters=parameters)
 
 
 @dataclass(frozen=True, kw_only=True)

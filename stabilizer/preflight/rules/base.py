@@ -21,7 +21,8 @@ repeated, rarely measured."""
 class Finding:
     """One thing about a configuration that somebody should know before the first step."""
 
-    id: str
+    id: str = ""
+    """The `ID` of its rule, filled in by `check`."""
     severity: Severity
     key: str
     file: str
@@ -42,7 +43,6 @@ class Finding:
 
 def found(
     view: View,
-    id: str,
     severity: Severity,
     at: Quantity | str,
     summary: str,
@@ -61,7 +61,6 @@ def found(
     if setting is not None and isinstance(setting.value, Unresolved):
         value = setting.value.text
     return Finding(
-        id=id,
         severity=severity,
         key=setting.written.lstrip("-") if setting else key,
         file=setting.file if setting else str(view.config.parsed.path),

@@ -33,7 +33,6 @@ def check(view: View) -> Iterator[Finding]:
     texts = [f"{key} " + ", ".join(f"{v} from {since}" for since, v in d.history) for key, d in unset.items()]
     yield found(
         view,
-        ID,
         "info",
         next(iter(unset)),
         f"left at defaults that changed between versions: {'; '.join(texts)}",

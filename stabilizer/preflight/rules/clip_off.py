@@ -47,7 +47,6 @@ def check(view: View) -> Iterator[Finding]:
         seen.add(key)
         yield found(
             view,
-            ID,
             "warn",
             view[name],
             f"clip range {width:g}",

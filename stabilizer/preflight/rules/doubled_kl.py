@@ -32,7 +32,6 @@ def check(view: View) -> Iterator[Finding]:
     off: object = False if isinstance(view.ask.raw(at.key), bool) else 0.0
     yield found(
         view,
-        ID,
         "warn",
         at,
         f"KL is penalized twice: {loss:g} in the loss and {reward:g} in the reward",

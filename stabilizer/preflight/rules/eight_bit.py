@@ -30,7 +30,6 @@ def check(view: View) -> Iterator[Finding]:
         return
     yield found(
         view,
-        ID,
         "info",
         view["optimizer"],
         f"the optimizer keeps its state in low precision ({name})",

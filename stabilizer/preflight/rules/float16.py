@@ -31,7 +31,6 @@ def check(view: View) -> Iterator[Finding]:
     change = {"fp16": False, "bf16": True} if at.key == "fp16" else {at.key: "bfloat16"}
     yield found(
         view,
-        ID,
         "warn",
         at,
         "the policy trains in float16",

@@ -31,7 +31,6 @@ def check(view: View) -> Iterator[Finding]:
         if at.written:
             yield found(
                 view,
-                ID,
                 "warn",
                 at,
                 "TRL's experimental PPO takes max_grad_norm and does not clip",
@@ -46,7 +45,6 @@ def check(view: View) -> Iterator[Finding]:
     if off:
         yield found(
             view,
-            ID,
             "warn",
             at,
             "gradients are not clipped",

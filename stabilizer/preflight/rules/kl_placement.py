@@ -32,7 +32,6 @@ def check(view: View) -> Iterator[Finding]:
         if weight in view.config.settings and not view.ask.flag(switch) and view.ask.num(weight):
             yield found(
                 view,
-                ID,
                 "info",
                 weight,
                 f"{weight} is written, but {switch} is off, so it is not used",
@@ -50,7 +49,6 @@ def _two_places(view: View) -> Iterator[Finding]:
     if old and "algorithm.kl_coef" in view.config.settings and loss and not reward:
         yield found(
             view,
-            ID,
             "info",
             "algorithm.kl_coef",
             f"algorithm.kl_coef {reward or 0:g} beside worker.actor.kl_loss_coef {loss:g} is no contradiction:"

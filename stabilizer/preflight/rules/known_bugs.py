@@ -36,7 +36,6 @@ def check(view: View) -> Iterator[Finding]:
         if parse_version(bug.since) <= now < parse_version(bug.mended) and bug.met(view.ask):
             yield found(
                 view,
-                ID,
                 bug.severity,
                 bug.key,
                 f"{config.trainer.title} {config.version}: {bug.what}",

@@ -34,7 +34,6 @@ def check(view: View) -> Iterator[Finding]:
     if cap and cap < SHORT and REASONS.search(model):
         yield found(
             view,
-            ID,
             "warn",
             view["max_completion"],
             f"answers are cut after {cap:g} tokens, and {model.rpartition('/')[2]} reasons for thousands",
@@ -47,7 +46,6 @@ def check(view: View) -> Iterator[Finding]:
     if cap and prompt and room and prompt + cap > room:
         yield found(
             view,
-            ID,
             "warn",
             view["context"],
             f"the engine holds {room:g} tokens; prompts of {prompt:g} and answers of {cap:g} need {prompt + cap:g}",
@@ -74,7 +72,6 @@ def _turns(view: View) -> Iterator[Finding]:
     if needs > holds:
         yield found(
             view,
-            ID,
             "warn",
             "data.max_prompt_length",
             f"max_prompt_length {holds:g} is less than {turns:g} turns need: {start:g} + {answer:g} x {turns - 1:g}"

@@ -34,7 +34,6 @@ def check(view: View) -> Iterator[Finding]:
         if isinstance(ours, int) and isinstance(theirs, int) and ours != theirs:
             yield found(
                 view,
-                ID,
                 "info",
                 key,
                 f"old log-probabilities in micro batches of {ours}, updates in {theirs}",

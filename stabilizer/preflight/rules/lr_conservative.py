@@ -32,7 +32,6 @@ def check(view: View) -> Iterator[Finding]:
         return
     yield found(
         view,
-        ID,
         "info",
         view["lr"],
         f"learning rate {lr:g} is conservative; leave it until the batch has grown",

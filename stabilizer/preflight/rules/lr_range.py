@@ -40,7 +40,6 @@ def check(view: View) -> Iterator[Finding]:
     if lr > high:
         yield found(
             view,
-            ID,
             "warn",
             at,
             f"learning rate {lr:g} for {what}; usual is {usual:g}",
@@ -54,7 +53,6 @@ def check(view: View) -> Iterator[Finding]:
     elif lr <= 0 or (lr < LOW and not lora):
         yield found(
             view,
-            ID,
             "warn",
             at,
             f"learning rate {lr:g}: the run will hardly move",
@@ -67,7 +65,6 @@ def check(view: View) -> Iterator[Finding]:
     elif lr > RATHER_HIGH and not lora:
         yield found(
             view,
-            ID,
             "info",
             at,
             f"learning rate {lr:g} for {what} is on the high side; usual is 1e-6",

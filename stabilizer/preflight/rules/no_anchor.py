@@ -39,7 +39,6 @@ def check(view: View) -> Iterator[Finding]:
     if not reasons:
         yield found(
             view,
-            ID,
             "info",
             at,
             "no KL term: nothing ties the policy to the model it starts from",
@@ -54,7 +53,6 @@ def check(view: View) -> Iterator[Finding]:
     restart = RESTART if view.config.trainer.name != "stabilizer" else ""
     yield found(
         view,
-        ID,
         "warn",
         at,
         f"no KL term, with {' and '.join(reasons)}",

@@ -32,7 +32,6 @@ def check(view: View) -> Iterator[Finding]:
         return
     yield found(
         view,
-        ID,
         "info",
         "use_vllm",
         "answers are generated without vLLM",

@@ -59,7 +59,6 @@ def check(view: View) -> Iterator[Finding]:
 def _reused(view: View, severity: Severity, at: Quantity, said: str, *, how: str, change: dict[str, int]) -> Finding:
     return found(
         view,
-        ID,
         severity,
         at,
         f"{said}, so most updates learn from another policy's answers",

@@ -43,7 +43,6 @@ def check(view: View) -> Iterator[Finding]:
     said = "; ".join(f"{WORDS[name]} {now:g}, there {usual:g}" for name, now, usual in apart)
     yield found(
         view,
-        ID,
         "info",
         view[apart[0][0]],
         f"departs from {view.config.trainer.recipe_name}: {said}",

@@ -47,7 +47,6 @@ def check(view: View) -> Iterator[Finding]:
         change, others = remedies(view, config, violation)
         yield found(
             view,
-            ID,
             "critical",
             violation.key,
             f"{view.config.trainer.title} {_version(view)} refuses this: {violation.message.rstrip('.')}",

@@ -37,7 +37,6 @@ def check(view: View) -> Iterator[Finding]:
         if known.gone and now >= parse_version(known.gone):
             yield found(
                 view,
-                ID,
                 "warn",
                 key,
                 f"{key} is gone since {known.gone}, and this is {config.version_used}",
@@ -49,7 +48,6 @@ def check(view: View) -> Iterator[Finding]:
         elif known.since and now < parse_version(known.since):
             yield found(
                 view,
-                ID,
                 "warn",
                 key,
                 f"{key} came with {known.since}, and this is {config.version_used}",

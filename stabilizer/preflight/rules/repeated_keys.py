@@ -31,7 +31,6 @@ def check(view: View) -> Iterator[Finding]:
     for key in view.config.parsed.repeated:
         strict = view.config.trainer.strict_yaml and not key.file.lower().endswith(".json")
         yield Finding(
-            id=ID,
             severity="critical" if strict else "info" if key.same else "warn",
             key=key.key,
             file=key.file,

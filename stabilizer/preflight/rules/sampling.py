@@ -49,7 +49,6 @@ def _truncation(view: View) -> Iterator[Finding]:
     taken = ", and importance weights take them for samples of the whole distribution" if corrected else ""
     yield found(
         view,
-        ID,
         "warn" if corrected else "info",
         view[names[0]],
         f"answers are sampled with {said}{taken}",
@@ -70,7 +69,6 @@ def _temperature(view: View) -> Iterator[Finding]:
     if heat <= 0 and view.value("groups"):
         yield found(
             view,
-            ID,
             "critical",
             at,
             "temperature 0: all answers to a prompt are the same",
@@ -83,7 +81,6 @@ def _temperature(view: View) -> Iterator[Finding]:
     elif heat < COLD or heat > WARM:
         yield found(
             view,
-            ID,
             "warn" if heat > HOT else "info",
             at,
             f"temperature {heat:g} is far from 1",

@@ -52,7 +52,7 @@ def check(view: View) -> Iterator[Finding]:
 
 def _say(view: View, server: Beside, severity: Severity, key: str, summary: str, why: str, how: str) -> Finding:
     return found(
-        view, ID, severity, key, f"`{server.program}` (line {server.line}): {summary}", why=why, how=how, sure="likely",
+        view, severity, key, f"`{server.program}` (line {server.line}): {summary}", why=why, how=how, sure="likely",
         source=_SOURCE,
     )  # fmt: skip
 

@@ -35,7 +35,6 @@ def check(view: View) -> Iterator[Finding]:
         return
     yield found(
         view,
-        ID,
         "critical",
         view["group_size"],
         f"{size:g} answer per prompt, and advantages compare the answers to one prompt: there is nothing to compare",

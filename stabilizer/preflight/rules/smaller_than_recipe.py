@@ -42,7 +42,6 @@ def check(view: View) -> Iterator[Finding]:
     memory = ", ".join(_memory_keys(view)) or ", ".join(trainer.memory[:2])
     yield found(
         view,
-        ID,
         "info" if groups and prompts >= TARGET else "warn",
         view["prompts_update"],
         f"{prompts:g} prompts per update, and {usual:g} in {trainer.recipe_name}, at the same learning rate {lr:g}",

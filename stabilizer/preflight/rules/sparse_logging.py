@@ -32,7 +32,6 @@ def check(view: View) -> Iterator[Finding]:
     unset = "" if at.written else ", the default"
     yield found(
         view,
-        ID,
         "warn" if every > 10 else "info",
         at,
         f"one log row in {every:g} steps{unset}",

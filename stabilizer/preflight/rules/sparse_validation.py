@@ -43,7 +43,6 @@ def check(view: View) -> Iterator[Finding]:
         change = {at.key: wanted} if severity == "warn" and not at.key.endswith("strategy") else {}
         yield found(
             view,
-            ID,
             severity,
             at,
             said,

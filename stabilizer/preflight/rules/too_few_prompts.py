@@ -43,7 +43,6 @@ def check(view: View) -> Iterator[Finding]:
     makes = f" (the change makes it {enough:g}, the first multiple of {prompts:g} that is enough)" if change else ""
     yield found(
         view,
-        ID,
         "warn" if short else "info",
         view["prompts_update"],
         _summary(view, prompts, recipe),

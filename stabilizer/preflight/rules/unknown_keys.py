@@ -60,7 +60,6 @@ def check(view: View) -> Iterator[Finding]:
         if near and _slip(key, near):
             yield found(
                 view,
-                ID,
                 "warn",
                 key,
                 f"{trainer.title} has no key {setting.written.lstrip('-')!r}; the nearest is {near!r}",
@@ -75,7 +74,6 @@ def check(view: View) -> Iterator[Finding]:
         names = ", ".join(others[:SHOWN]) + (f" and {len(others) - SHOWN} more" if len(others) > SHOWN else "")
         yield found(
             view,
-            ID,
             "info",
             others[0],
             f"not among {trainer.title}'s keys: {names}",

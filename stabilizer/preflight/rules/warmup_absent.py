@@ -30,7 +30,6 @@ def check(view: View) -> Iterator[Finding]:
         return
     yield found(
         view,
-        ID,
         "info",
         view["warmup_frac"],
         f"no warm-up at a learning rate of {lr:g}",

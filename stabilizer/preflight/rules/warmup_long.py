@@ -36,7 +36,6 @@ def check(view: View) -> Iterator[Finding]:
     long = frac > HALF
     yield found(
         view,
-        ID,
         "warn" if long else "info",
         at,
         f"the learning rate rises over {_length(view, frac, steps)}{_at_120(view, steps)}",
