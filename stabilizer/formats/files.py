@@ -53,12 +53,12 @@ def _check_values(path: Path, raw: bytes) -> None:
     raise RunError(f"{path}: more than {MAX_VALUES:,} values, which is no log of metrics; give a part of it")
 
 
-def json_value(path: Path) -> Any:
-    """A JSON file that may contain NaN, Infinity and -Infinity as Python writes them."""
+def json_value(path: Path, *, walked: bool = True) -> Any:
+    """A JSON file that may contain NaN, Infinity and -Infinity as Python writes them. `walked` as in `json_text`."""
     raw = content(path)
     _check_values(path, raw)
     try:
-        return json_text.loads_python(raw)
+        return json_text.loads_python(raw, walked=walked)
     except json_text.NestedTooDeep as error:
         raise RunError(f"{path}: {error}, so it is no log; is this the right file?") from None
     except UnicodeDecodeError as error:

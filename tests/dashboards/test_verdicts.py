@@ -210,7 +210,7 @@ def test_the_list_of_detectors_without_data_stays_open_while_steps_come(tmp_path
     threading.Thread(target=server.run, daemon=True).start()
     page = browser.new_page()
     page.goto(f"{address}run?run=run")
-    page.locator(".unseen summary").click(timeout=30_000)
+    page.locator("#incidents .unseen summary", has_text="had no data").click(timeout=30_000)
     for step in (41, 42):
         writer.metrics(step, values(step))
         writer.status("running", step, force=True)

@@ -306,7 +306,7 @@ def test_accelerate_logs_offers_knobs_and_stops(tmp_path):
     assert rates == [0.1, 0.1, 0.05, 0.05]
     assert series(tracker.run, "reward/mean").steps.tolist() == [1, 2, 3, 4]
     assert json.loads((tracker.run.path / "run.json").read_text())["config"] == {"lr": 0.1}
-    assert status(tracker.run) == "finished"
+    assert status(tracker.run) == "stopped"
 
 
 # --- transformers ---------------------------------------------------------------------------------------------------

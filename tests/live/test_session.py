@@ -563,9 +563,9 @@ def test_there_is_no_state_to_go_on_from_before_the_first_row_is_on_record(tmp_p
     rows = []
     save = RunHost.save_checkpoint
 
-    def seen(host: RunHost) -> None:
+    def seen(host: RunHost, **options: float) -> None:
         rows.append(RunReader(host.monitor.writer.path).history.view().series("accuracy/val").steps.tolist())
-        save(host)
+        save(host, **options)
 
     monkeypatch.setattr(RunHost, "save_checkpoint", seen)
     Session.start(small_config(2), tmp_path / "run")

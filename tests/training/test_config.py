@@ -63,7 +63,7 @@ def test_round_trip_through_json_types():
     [
         ("optim.lrr=1", ["override 'optim.lrr=1'", "'optim.lrr'", "nearest is 'optim.lr'"]),
         ("group_size=4", ["nearest is 'rollout.group_size'"]),
-        ("optim=3", ["a group of keys, such as optim.lr"]),
+        ("optim=3", ["a group of keys, such as optim.kind"]),
         ("optim.lr=fast", ["optim.lr = 'fast'", "a number"]),
         ("optim.lr=.nan", ["optim.lr = nan", "above 0"]),
         ("steps=2.5", ["steps = 2.5", "whole number"]),
@@ -120,7 +120,7 @@ def test_errors_in_a_file_name_the_file(tmp_path):
     ("text", "parts"),
     {
         "a list for a name": (b"task: [addition]", ("task = ['addition']", "must be one of addition")),
-        "a value for a group": (b"optim: 3", ("optim = 3", "a group of keys, such as optim.lr")),
+        "a value for a group": (b"optim: 3", ("optim = 3", "a group of keys, such as optim.kind")),
         "a key twice": (
             b"rollout: {prompts: 4}\nrollout: {group_size: 4}",
             ("'rollout' stands in line 1 and again in line 2", "delete one"),

@@ -261,7 +261,7 @@ def _reached(state: Mapping[str, Any]) -> int:
 
 
 def _state(file: Path) -> dict[str, Any]:
-    state = json_value(file)
+    state = json_value(file, walked=False)  # of its rows, `rows_of` takes so many levels
     if not isinstance(state, dict) or "log_history" not in state:
         raise RunError(f"{file}: no 'log_history' in it, so not a trainer_state.json; give the one in checkpoint-N")
     history = state["log_history"]

@@ -14,6 +14,8 @@ WIDE_CLIP = 0.5
 """Upper clip range that no published recipe uses (0.2 to 0.28 are usual)."""
 LARGE_BONUS = 0.01
 """Entropy coefficient from which the bonus competes with the reward (recipes use 0 to 0.001)."""
+SUDDEN = 2.0
+"""Factor within eight rows by which entropy does not rise by a bonus that was constant before."""
 UNCLIPPED = 0.002
 """Share of clipped tokens under which a clip range has no effect although one token in a hundred is far outside it."""
 FEW_ROWS = 5
@@ -139,8 +141,8 @@ def entropy_bonus(case: Case) -> Verdict:
             return TURNED, [str(turn), *reasons]
     paid = case.view.latest("policy/entropy_coef")
     paid = case.setting("control/entropy_coef") if paid is None else paid
-    if paid is None or paid < LARGE_BONUS:
-        return NO
+    if paid is None or paid < LARGE_BONUS or case.jumped("policy/entropy", case.onset, SUDDEN):
+        return NO  # a constant bonus raises entropy little by little
     return FITS, [f"the entropy bonus is {paid:g} (recipes use 0 to 0.001)", *reasons]
 
 
