@@ -152,7 +152,7 @@ def _form() -> list[Any]:
         html.H2("Add an alert"),
         dmc.PasswordInput(
             id="alerts-url",
-            label="address",
+            label="Address",
             description="A webhook of Slack or Discord, any https address that takes JSON, or an address of apprise.",
             placeholder=EXAMPLE,
             size="sm",
@@ -163,8 +163,8 @@ def _form() -> list[Any]:
             [
                 dmc.Select(
                     id="alerts-severity",
-                    label="send",
-                    description="and runs that fail or fall silent",
+                    label="Findings",
+                    description="Runs that fail or fall silent are always sent.",
                     value=Alert.severity,
                     allowDeselect=False,
                     w=280,
@@ -172,8 +172,8 @@ def _form() -> list[Any]:
                 ),
                 dmc.Select(
                     id="alerts-every",
-                    label="warnings about one run",
-                    description="Slack, Discord, apprise; the rest at once",
+                    label="Warnings about one run",
+                    description="Programs that take JSON get each at once.",
                     value=str(Alert.every),
                     allowDeselect=False,
                     w=280,

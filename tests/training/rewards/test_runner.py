@@ -483,6 +483,7 @@ def train_on(file: Path, limit_s: float) -> subprocess.Popen[str]:
     rewards = [f"reward.functions=[{file}:f]", f"reward.import_timeout_s={limit_s}"]
     words = ["train", "addition", "--steps", "1", "--runs", str(file.parent / "runs")]
     command = [sys.executable, "-m", "stabilizer", *words, *(word for key in rewards for word in ("--set", key))]
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it in the background
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 
 
