@@ -199,7 +199,7 @@ WHY = {
 
 
 def _done(view: View) -> tuple[str, str]:
-    """What happens to a prompt above the cap, and the setting that says so."""
+    """What happens to a prompt above the cap, and the setting that decides it."""
     name, ask = view.config.trainer.name, view.ask
     if name in ("verl", "easyr1"):
         if ask.flag("data.filter_overlong_prompts"):

@@ -1,4 +1,4 @@
-"""Alerts that a viewer sets up: what is news, who is told, and that an address stays a secret."""
+"""Alerts that a viewer sets up: what is news, where it is sent, and that an address stays a secret."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def test_a_page_is_for_everybody_and_stays_on_this_host_light_and_dark(walking: 
         page.locator(there).first.wait_for(timeout=60_000)
         grave: list[Any] = []
 
-        def fine(grave: list[Any] = grave) -> bool:  # a page that is just drawn anew is asked again
+        def fine(grave: list[Any] = grave) -> bool:  # a page that is just drawn again is asked again
             grave[:] = page.evaluate(GRAVE)
             return not grave
 

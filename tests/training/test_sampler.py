@@ -214,7 +214,7 @@ def test_pickled_weights_are_refused_with_the_way_to_convert_them(policy, tmp_pa
 
 
 def slow_allowed(chances, cut):
-    """Tokens by hand: the k likeliest; of those, the likeliest until their share reaches p; of those, not too small."""
+    """Expected tokens: the k likeliest, of those the likeliest until their share is p, of those the large ones."""
     order = sorted(range(len(chances)), key=lambda token: (-chances[token], token))
     left = order[: cut.top_k] if cut.top_k else order
     total, reached, kept = sum(chances[token] for token in left), 0.0, []

@@ -42,7 +42,7 @@ class StandIn(ThreadingHTTPServer):
         self.restart()
 
     def restart(self) -> None:
-        """Begin anew with the weights from the start, as after a crash."""
+        """Start again with the first weights, as after a crash."""
         self.copy, self.version = CopyServer(self._policy), "default"
 
     def answer(self, route: str, body: dict[str, Any]) -> object:
