@@ -23,7 +23,7 @@ LOWEST_TESTS = (
     "tests/trainers/test_wandb.py", "tests/dashboards/test_sections.py", "tests/dashboards/test_setup_page.py",
 )  # fmt: skip
 SHOWN = ("dash", "plotly", "pandas", "numpy")
-"""Packages whose lowest versions are told."""
+"""Packages of which the lowest versions are listed."""
 PIP_AUDIT = "PIP_AUDIT"
 """The environment variable that names the program pip-audit, where it is in no folder of the path."""
 ROOT = Path(__file__).parents[2]

@@ -59,19 +59,24 @@ def _form(told: Remarks, run: str) -> html.Details:
                         size="xs",
                     ),  # fmt: skip
                     dmc.Switch(id=id("archived"), label="archived: not in the lists", checked=told.archived, size="xs"),
-                    html.Div(
-                        [
-                            html.Button("Save", id=id("save"), className="ask main"),
-                            html.Span(id=id("told"), className="quiet small", role="status"),
-                        ],
-                        className="answers",
-                    ),
+                    _confirm("Save", id("save"), id("told")),
                 ],
                 className="remarks",
             ),
         ],
         className="card remarks-form",
         open=bool(told.note),
+    )
+
+
+def _confirm(word: str, button: dict[str, str], answer: dict[str, str]) -> html.Div:
+    """The button of a form, and the place of its answer."""
+    return html.Div(
+        [
+            html.Button(word, id=button, className="ask main"),
+            html.Span(id=answer, className="quiet small", role="status"),
+        ],
+        className="answers",
     )
 
 
@@ -91,13 +96,7 @@ def _annotations(told: Remarks, run: str) -> html.Details:
                     dmc.TextInput(
                         id=id("text"), label="text", placeholder="new reward function from here", size="xs", value=""
                     ),
-                    html.Div(
-                        [
-                            html.Button("Add", id=id("add"), className="ask main"),
-                            html.Span(id=id("told"), className="quiet small", role="status"),
-                        ],
-                        className="answers",
-                    ),
+                    _confirm("Add", id("add"), id("told")),
                 ],
                 className="remarks",
             ),

@@ -8,6 +8,18 @@ from __future__ import annotations
 
 from typing import Any
 
+_REINFORCE: dict[str, Any] = {
+    "policy.surrogate": "reinforce",
+    "policy.ratio": "token",
+    "policy.average": "constant",
+    "policy.kl_in": "reward",
+    "policy.kl_kind": "k1",
+    "policy.inner_epochs": 1,
+    "policy.minibatches": 1,
+    "critic.kind": "none",
+}
+"""REINFORCE with one update a batch, the KL in the reward and no critic."""
+
 ALGORITHMS: dict[str, dict[str, Any]] = {
     # Shao et al. 2024, DeepSeekMath, arXiv:2402.03300, as it is run today: mean over tokens (the paper's own average is
     # `sequence`).
@@ -138,29 +150,9 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
     },
     # Ahmadian et al. 2024, arXiv:2402.14740. A completion is one action: its tokens' log-probabilities are summed,
     # which dividing by a constant keeps. Without a ratio only the first update of a batch is right, so there is one.
-    "rloo": {
-        "policy.advantage": "leave_one_out",
-        "policy.surrogate": "reinforce",
-        "policy.ratio": "token",
-        "policy.average": "constant",
-        "policy.kl_in": "reward",
-        "policy.kl_kind": "k1",
-        "policy.inner_epochs": 1,
-        "policy.minibatches": 1,
-        "critic.kind": "none",
-    },
+    "rloo": {"policy.advantage": "leave_one_out", **_REINFORCE},
     # Li et al. 2023, arXiv:2310.10505: REINFORCE whose baseline is the reward of the greedy completion of the prompt.
-    "remax": {
-        "policy.advantage": "greedy",
-        "policy.surrogate": "reinforce",
-        "policy.ratio": "token",
-        "policy.average": "constant",
-        "policy.kl_in": "reward",
-        "policy.kl_kind": "k1",
-        "policy.inner_epochs": 1,
-        "policy.minibatches": 1,
-        "critic.kind": "none",
-    },
+    "remax": {"policy.advantage": "greedy", **_REINFORCE},
     # Hu et al. 2025, arXiv:2501.03262: every token's return (KL in the reward), whitened over the batch; no critic.
     "reinforce_pp": {
         "policy.advantage": "returns",

@@ -930,7 +930,7 @@ TROUBLES = (
         shows=("not enough values to unpack (expected {want}, got {got})", "not enough values to unpack (expected at least {want}, got {got})",
                "too many values to unpack (expected {want}"),
         cause="a line of code takes {want} values apart and gets another number of them",
-        fix="print what stands on the right of that line. In a reward function it is an answer without the separator that split() "
+        fix="print the right-hand side of that line. In a reward function it is an answer without the separator that split() "
         "looks for (return 0 for it); in a data function a row of another form; for a call, a function of another release that "
         "returns more or fewer values",
         source="python: assignment", certainty="possible", general=True,

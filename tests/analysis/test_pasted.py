@@ -78,7 +78,7 @@ COMMAND = (
     "python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo data.train_batch_size=256 \\\n"
     "  actor_rollout_ref.actor.ppo_mini_batch_size=512 actor_rollout_ref.rollout.n=8 trainer.n_gpus_per_node=8\n"
 )
-CRASH = 'Traceback (most recent call last):\n  File "/work/a.py", line 3, in f\n    assert x.ready\nAssertionError\n'
+CRASH = 'Traceback (most recent call last):\n  File "/rl/a.py", line 3, in f\n    assert x.ready\nAssertionError\n'
 
 
 def page(text, monkeypatch, capsys):

@@ -378,7 +378,7 @@ def test_a_small_batch_is_known_from_the_configuration_of_another_trainer() -> N
         return told({"reward/noise-floor": 60}, STANDS, {"trainer": trainer, "config": batch})[0].id
 
     assert first(8) == "batch-too-small" and first(32) == "noise-floor"
-    assert first(8, "another") == "noise-floor", "nobody knows what its keys mean"
+    assert first(8, "another") == "noise-floor", "the meaning of its keys is unknown"
     assert told({"reward/noise-floor": 60}, STANDS, {"trainer": "easyr1", "config": {}})[0].id == "noise-floor"
 
 

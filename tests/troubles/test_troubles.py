@@ -331,7 +331,7 @@ def test_a_notebooks_traceback_is_read():
         "---------------------------------------------------------------------------\n"
         "ValueError                                Traceback (most recent call last)\n"
         "Cell In[5], line 3\n      1 x = 1\n----> 3 trainer.train()\n\n"
-        "File ~/work/mine.py:88, in step(self)\n     87 a\n---> 88 raise ValueError(m)\n\n"
+        "File ~/rl/mine.py:88, in step(self)\n     87 a\n---> 88 raise ValueError(m)\n\n"
         "ValueError: something of my own\n"
     )
     assert event.data["message"] == "ValueError: something of my own" and "mine.py, line 88" in event.data["user_frame"]

@@ -56,6 +56,18 @@ class Request(NamedTuple):
     stop_ids: tuple[int, ...]
     cut: Cut = Cut()
 
+    def sampling(self) -> dict[str, Any]:
+        """The parameters of vLLM for it."""
+        return {
+            "temperature": self.temperature,
+            "seed": self.seed,
+            "max_tokens": self.max_tokens,
+            **self.cut._asdict(),
+            "stop_token_ids": list(self.stop_ids),
+            "logprobs": 0,  # of the chosen token only
+            "detokenize": False,
+        }
+
 
 class Server(Protocol):
     """A copy of the weights. A server remembers nothing else between calls."""

@@ -111,13 +111,7 @@ class InProcessVllm:
         """Generate all completions at once, up to `max_num_seqs`."""
         params = [
             self._params(
-                temperature=request.temperature,
-                seed=request.seed,
-                max_tokens=request.max_tokens,
-                **request.cut._asdict(),
-                stop_token_ids=list(request.stop_ids),
-                logprobs=0,  # of the chosen token only
-                detokenize=False,
+                **request.sampling(),
             )
             for request in requests
         ]

@@ -244,13 +244,7 @@ def _scores(ids: Sequence[int], host: _Host) -> list[float]:
 def _completion(host: _Host, request: Request, current: int) -> Completion:
     answer = host.generate(
         request.prompt,
-        temperature=request.temperature,
-        seed=request.seed,
-        max_tokens=request.max_tokens,
-        **request.cut._asdict(),
-        stop_token_ids=list(request.stop_ids),
-        logprobs=0,  # of the chosen token only
-        detokenize=False,
+        **request.sampling(),
     )
     spans = answer["weight_versions"] or ()
     versions = [_number(span["version"]) for span in spans]
