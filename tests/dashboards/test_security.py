@@ -45,6 +45,7 @@ from dashboards.security.access import Access
 from dashboards.security.request_guard import HEADERS, MAX_BODY
 from dashboards.server import bind, prepare
 from stabilizer.core.records import Action, Cause, Finding
+from stabilizer.live.stacks import OUR_THREADS
 from stabilizer.runs.writer import RunWriter
 
 HERE = {"Host": "127.0.0.1:8050", "Origin": "http://127.0.0.1:8050"}
@@ -603,7 +604,7 @@ def test_what_a_page_shows_is_capped(folder: Path) -> None:
 
 
 class Seen:
-    """What this process opened, wrote, locked and connected to."""
+    """What this process opened, wrote, locked and connected to; threads of trainings in other tests don't count."""
 
     def __init__(self, folder: Path):
         self.folder = str(folder)
@@ -613,6 +614,8 @@ class Seen:
         self.connected: list[str] = []
 
     def hook(self, event: str, args: tuple[Any, ...]) -> None:
+        if threading.current_thread().name in OUR_THREADS:
+            return
         if event == "open" and isinstance(args[0], str):
             self.opened.append(args[0])
             flags = args[2] if isinstance(args[2], int) else 0

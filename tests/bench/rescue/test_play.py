@@ -187,7 +187,7 @@ def test_what_is_asked_for_the_score_is_never_trained_on(tmp_path: Path, monkeyp
     assert len(TASKS["addition"].held_out(3000)) == 512  # and so do other runs
     trained = {problem.index for problem in task.training(4000, seed=SMALL.seed, salt=0, cursor=0)}
     assert len(trained) > 2000 and not asked & trained
-    ticks.close()
+    session._close("stopped")  # nothing ran: closing `ticks` alone would leave the watchdog's thread behind
 
 
 def test_training_that_dies_is_scored_where_it_died(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
