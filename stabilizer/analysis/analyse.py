@@ -19,6 +19,7 @@ from stabilizer.analysis.normal import Normal, normal
 from stabilizer.analysis.signs import Sign, signs
 from stabilizer.analysis.watching import new_watch
 from stabilizer.core import records
+from stabilizer.core.failures import NO_ENTRY
 from stabilizer.core.metrics import is_known, is_rl, metric
 from stabilizer.core.records import SCHEMA, SEVERITIES, Cause, Finding, RemedyAdvice, worst
 from stabilizer.detectors import DETECTORS, ENDINGS
@@ -290,7 +291,8 @@ def _explained_by_the_log(finding: Finding) -> Finding:
     remedies = fitted(advice[:1], harm=True, state="", ours=False)
     confidence = evidence.get("confidence", 0.95)
     if confidence < NAMED:
-        cause = Cause("undetermined", confidence, f"possibly {evidence['what']}")
+        guess = "" if NO_ENTRY in evidence["what"] else "possibly "
+        cause = Cause("undetermined", confidence, f"{guess}{evidence['what']}")
     else:
         cause = Cause(evidence.get("trouble", evidence["cause"]), confidence, evidence["what"])
     return replace(finding, causes=(cause,), remedies=remedies)

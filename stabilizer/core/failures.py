@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+NO_ENTRY = "no known trouble has this message"
+"""What is said of an exception that the catalogue does not know."""
 KINDS = {
     "oom": re.compile(
         r"OutOfMemoryError|(?:CUDA|HIP|NPU) out of memory|oom-kill|Out Of Memory|due to the node running low on memory",
@@ -99,7 +101,7 @@ MEANINGS = (
     Meaning(
         re.compile(""),
         "program-error",
-        "the program stopped with an exception",
+        NO_ENTRY,
         "the line above names the exception and where it was raised; fix that, then continue from the newest"
         " checkpoint",
     ),
@@ -110,3 +112,30 @@ MEANINGS = (
 def meaning(text: str) -> Meaning:
     """The meaning of a failure's message."""
     return next(known for known in MEANINGS if known.sign.search(text))
+
+
+_VERBS = (
+    "add|change|check|choose|configure|decrease|define|disable|downgrade|enable|ensure|give|increase|install|lower|"
+    "make sure|pass|pip install|provide|raise|reduce|remove|run|set|specify|switch|update|upgrade|use"
+)
+_ASKED = re.compile(
+    rf"(?:^|[.:;,!?()`] ?|\b(?:please|must|should|to|try|and|can) )"
+    rf"((?:(?:{_VERBS})\b|(?:try|consider) \w{{2,20}}ing\b) ?[^\n]{{4,200}}?)"
+    r"(?=\.(?:\s|$)|;|\)?$| and (?:is|are|was|will) |, (?:or|but|which|because) )",
+    re.I,
+)
+"""A sentence of a message that says what to do. It begins with a verb and ends with the sentence."""
+_SOUGHT = re.compile(
+    r"(?:^|[:,] )([^\s:,][^:,\n]{1,80}?) (?:(?:was|were|is|are|could|can) )?not (?:be )?(?:found|installed|available)\b"
+)
+"""What a message says it did not find."""
+
+
+def asked(text: str) -> str:
+    """What the message itself asks for; "" where it only says what went wrong."""
+    said = text.partition(": ")[2] or text
+    if match := _ASKED.search(said):
+        return match[1].strip()
+    if match := _SOUGHT.search(said):
+        return f"install or correct what it looked for: {match[1].strip()}"
+    return ""

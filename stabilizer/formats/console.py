@@ -47,7 +47,8 @@ SOURCES = {".py", ".sh", ".js", ".c", ".cpp", ".cu", ".rs", ".go", ".yaml", ".ym
 
 _CHUNK = 1 << 20
 _ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[()][A-Z0-9])")
-_RAY = re.compile(r"^\s?\((?:[^()\s][^()]{0,80} )?pid=\d+(?:, ip=[^()\s]{1,60})?\)\s?")
+_RAY = re.compile(r"^\s?\((?:[^()\s](?:[^()]|\([^()]{0,60}\)){0,80} )?pid=\d+(?:, ip=[^()\s]{1,60})?\)\s?")
+"""Ray's prefix of a line. An actor may have a name with parentheses, as `ActorWorker(reference-0)`."""
 _RANK = re.compile(r"^\[(?:rank|default)\d{1,6}\]:? ?")
 _LOGGER = re.compile(r"^ERROR \d\d-\d\d \d\d:\d\d:\d\d \[?[\w.]{1,80}:\d{1,6}\] ?")
 """vLLM's prefix of every line of a traceback."""

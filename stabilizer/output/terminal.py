@@ -200,7 +200,7 @@ class _Page(Screen):
         else:
             self._in_short(incident)
         if incident.severity != "info" or incident.cause != "undetermined":
-            self._causes(incident.explained.causes)
+            self._causes(incident.explained.causes, incident.lead.summary)
         self._what_to_do(incident)
 
     def _what_to_do(self, incident: Incident) -> None:
@@ -281,14 +281,18 @@ class _Page(Screen):
         place = int((onset - start) / len(part) * len(line))
         self.line(f"{' ' * min(place, len(line) - 1)}▲ {finding.onset_step:,}", 4, style="dim")
 
-    def _causes(self, causes: Sequence[Cause]) -> None:
+    def _causes(self, causes: Sequence[Cause], said: str) -> None:
+        """The causes with their reasons, but for what the finding itself has said already."""
         if not causes:
             self.label("Cause", Text("undetermined: no rule explains these findings"))
             return
         first, *others = causes
         known = first.id != "undetermined"
         text = Text.assemble((plain(first.id), "bold"), f" ({first.confidence:.0%})" if known else "")
-        text.append(f": {plain(first.why)}" if first.why else "")
+        if first.why.removeprefix("possibly ") not in said:
+            text.append(f": {plain(first.why)}")
+        elif not known:
+            text.append(": what is said above is a possibility" if first.why.startswith("possibly ") else "")
         self.label("Likely cause" if known else "Cause", text)
         for other in others:
             self.label("Or else", Text(f"{plain(other.id)} ({other.confidence:.0%}): {plain(other.why)}"))

@@ -174,7 +174,7 @@ BY_HAND: tuple[Advice, ...] = (
     ),
     Advice(
         "mend-the-program", ("program-error",),
-        why="the program raised an exception and would raise it again",
+        why="without a change the program would do the same again",
         do="fix the fault that the last lines of the traceback name, and resume from the last checkpoint",
         expects="the run passes the step at which it stopped",
         restart="needs a restart, because the run has ended",

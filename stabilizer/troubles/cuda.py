@@ -11,6 +11,8 @@ def _gib(size: str, unit: str) -> float:
 
 LEAST_SPARE_GIB = 1.0
 """GiB reserved and unused below which nothing is said of fragmentation: PyTorch keeps that much at any time."""
+LEAST_SPARE_SHARE = 0.05
+"""The same as a share of what PyTorch holds: of 80 GiB it keeps 1 to 3 unused, and giving them back helps for a moment."""
 
 
 def _accounts(values: Values) -> dict[str, float]:
@@ -26,7 +28,8 @@ _SIZES = ("used", "free", "spare", "reserved")
 
 def _fragmented(values: Values) -> dict[str, object]:
     sizes = _accounts(values)
-    if sizes["spare"] < max(sizes["want"], LEAST_SPARE_GIB):
+    held = sizes["used"] + sizes["spare"]
+    if sizes["spare"] < max(sizes["want"], LEAST_SPARE_GIB, LEAST_SPARE_SHARE * held):
         raise ValueError("the reserved memory would not do")
     return {"spare_gib": f"{sizes['spare']:.1f}"}
 
@@ -99,7 +102,7 @@ TROUBLES = (
     Trouble(
         id="cuda/weights-out-of-memory",
         shows=("CUDA out of memory. Tried to allocate {want} {unit:w}",),
-        frames=("stage_1_and_2.py __init__", "stage3.py __init__", "partition_parameters", "modeling_utils", "from_pretrained",
+        frames=("stage_1_and_2.py __init__", "stage3.py __init__", "_post_init_method", "_zero_init_param", "modeling_utils", "from_pretrained",
                 "module.py _apply", "module.py convert", "fully_sharded_data_parallel.py __init__", "_init_utils.py"),
         cause="the GPU was full while models were loaded or prepared, before the first step: weights and gradients of the models on "
         "one card are larger than its memory ({want} {unit} more were asked for)",
@@ -296,9 +299,11 @@ TROUBLES = (
         id="cuda/gather-out-of-memory",
         shows=("CUDA out of memory. Tried to allocate {want} {unit:w}",),
         frames=("full_tensor", "summon_full_params", "_post_state_dict_hook", "GatheredParameters", "all_gather_coalesced",
-                "full_state_dict", "get_model_state_dict", "save_checkpoint", "update_weights", "sync_weights", "_move_model_to_vllm"),
+                "partition_parameters.py __enter__", "full_state_dict", "get_model_state_dict", "save_checkpoint", "update_weights", "sync_weights",
+                "_move_model_to_vllm", "_move_full_model_to_vllm"),
         cause="the whole model is gathered on one GPU here, to be saved or sent to the engine, and does not fit beside what is there",
-        fix="gather parameter by parameter or layer by layer (ds3_gather_for_generation=False, sharded checkpoints: SHARDED_STATE_DICT), "
+        fix="gather parameter by parameter or layer by layer (ds3_gather_for_generation=False, move_model_batches in ms-swift with a release "
+        "that gathers batch by batch, sharded checkpoints: SHARDED_STATE_DICT), "
         "offload the gathered copy to the CPU, and lower the engine's share (gpu_memory_utilization)",
         source="pytorch/pytorch: FSDP", kind="out-of-memory",
         example='  File "/x/site-packages/trl/trainer/grpo_trainer.py", line 950, in _move_model_to_vllm\n'

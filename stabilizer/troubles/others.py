@@ -816,7 +816,7 @@ TROUBLES = (
     ),
     Trouble(
         id="python/assert",
-        shows=("^assert {check:t}$",),
+        shows=("^assert {check:t}, ($", "^assert {check:t}, \\$", "^assert {check:t}, f\"", "^assert {check:t}, \"", "^assert {check:t}$"),
         cause="the program checks `{check}`, and it does not hold",
         fix="print the values in that line; the check's own names tell which setting or data they come from",
         source="the program's own check", certainty="possible",

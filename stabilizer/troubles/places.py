@@ -6,9 +6,10 @@ at there, never more than as a possibility.
 
 from __future__ import annotations
 
+from stabilizer.core.failures import NO_ENTRY
 from stabilizer.troubles.trouble import CODE, LIBRARIES, Trouble
 
-UNKNOWN = "no known trouble has this message; it was raised "
+UNKNOWN = f"{NO_ENTRY}; it was raised "
 OWN = ". The innermost frame of your own code: {own}"
 
 

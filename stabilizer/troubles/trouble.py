@@ -103,8 +103,9 @@ class Trouble:
             return None
         for pattern in self.patterns:
             if match := pattern.search(line):
+                read = match.groupdict()
                 values = _packages(frames) | {
-                    name: value for name, value in match.groupdict().items() if value is not None
+                    name: value.rstrip(".") or value for name, value in read.items() if value is not None
                 }
                 try:
                     self.explained(values)

@@ -407,6 +407,16 @@ TROUBLES = (
         example="ValueError: actor cannot use FSDP's CPU offload when gradient accumulation is enabled.",
     ),
     Trouble(
+        id="verl/gradient-not-finite",
+        shows=("grad_norm is not finite",),
+        cause="the gradient was infinite or NaN, so the trainer left updates out and the weights stayed as they were",
+        fix="a few such updates do no harm. If they go on: lower the learning rate (actor.optim.lr) by 3 to 10, train in bfloat16 and "
+        "not in float16, read the samples of the first such step (very long, empty or odd answers, failed tool results), and go on from a "
+        "checkpoint before it",
+        source="EvolvingLMMs-Lab/multimodal-search-r1#19", severity="warn", certainty="likely",
+        example="WARN: rank 0 grad_norm is not finite: inf",
+    ),
+    Trouble(
         id="verl/batched-tokens",
         shows=("max_num_batched_tokens should be greater than prompt_length + response_length", "Enable chunked prefill, max_num_batched_tokens is smaller than "
                "max_model_len"),

@@ -599,12 +599,14 @@ TROUBLES = (
     ),
     Trouble(
         id="vllm/weight-key",
-        shows=("KeyError: '{name:w}.weight'", "KeyError: '{name:w}.bias'", "KeyError: '{name:w}.qweight'"),
+        shows=("KeyError: '{name:w}.weight'", "KeyError: '{name:w}.bias'", "KeyError: '{name:w}.qweight'",
+               "Call to collective_rpc method failed: '{name:w}.weight'", "Call to collective_rpc method failed: '{name:w}.bias'"),
         frames=("load_weights", "vllm/"),
         cause="the engine's model has no parameter {name}: the weights come with a wrapper's prefix, an adapter's names, or from another "
         "class (a value head, a vision model, a newer architecture)",
         fix="send merged weights under the names of model.state_dict() of the plain model (strip base_model.model., module., "
-        "_fsdp_wrapped_module.); use the vLLM release the trainer names",
+        "_fsdp_wrapped_module.). Names that transformers changed need the pair of vLLM and transformers releases the trainer names: a "
+        "newer vLLM, or the transformers of its time",
         source="vllm-project/vllm: model_executor/models", certainty="likely",
         example='  File "/x/site-packages/vllm/model_executor/models/qwen2.py", line 410, in load_weights\n'
         "KeyError: 'layers.0.mlp.down_proj.base_layer.weight'",

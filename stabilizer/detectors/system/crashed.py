@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stabilizer.core.failures import Meaning, meaning
+from stabilizer.core.failures import NO_ENTRY, Meaning, asked, meaning
 from stabilizer.core.records import Finding
 from stabilizer.detectors.base import Detector
 from stabilizer.detectors.evidence.ending import Ending, ending, trouble_of, warned
@@ -12,8 +12,6 @@ from stabilizer.runs.history import RunView
 from stabilizer.trainers.settings import todo
 from stabilizer.troubles.search import Found, by_id
 from stabilizer.troubles.trouble import CERTAINTY
-
-UNKNOWN = "no known trouble has this message"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +62,7 @@ class Crashed(Detector):
         if found is None and known.cause == "program-error" and (before := warned(view)):
             cause, fix = before.trouble.explained(before.values)
             known = known._replace(
-                what=f"{UNKNOWN}; a warning before it names a trouble: {cause}", todo=fix, reported=True
+                what=f"{NO_ENTRY}; a warning before it names a trouble: {cause}", todo=fix, reported=True
             )
         ended = f"training ended after step {view.step:,}" if len(view.names()) else "the program stopped"
         where = f" ({end.where})" if end.where else ""
@@ -79,15 +77,25 @@ class Crashed(Detector):
 
 
 def _next(view: RunView, end: Ending, known: Meaning, found: Found | None) -> str:
-    if found is not None or known.reported or known.cause != "program-error":
-        return todo(known, str(view.about("trainer", "")))
     own = end.event.data.get("user_frame")
-    place = f"The innermost frame of code that is not installed: {own}" if own else known.todo
-    return f"no entry among {len(by_id())} known troubles fits this message. {place}"
+    if found is not None or known.reported or known.cause != "program-error":
+        fix = todo(known, str(view.about("trainer", "")))
+    else:
+        place = f"The innermost frame of code that is not installed: {own}" if own else known.todo
+        fix = f"no entry among {len(by_id())} known troubles fits this message. {place}"
+    unsure = not known.reported if found is None else _unsure(found)
+    wanted = asked(end.message) if unsure else ""
+    return f"do what the message asks: {wanted}. If that is done: {fix}" if wanted else fix
+
+
+def _unsure(found: Found) -> bool:
+    """Whether a trouble is only a guess at why the program says what it says."""
+    return found.trouble.certainty == "possible" and not found.trouble.consequence
 
 
 def _source(found: Found | None, known: Meaning) -> dict[str, object]:
     if found is None:
-        return {"searched": len(by_id())} | ({"confidence": CERTAINTY["possible"]} if known.reported else {})
+        said = {"confidence": CERTAINTY["possible"]} if known.reported or known.cause == "program-error" else {}
+        return {"searched": len(by_id())} | said
     one = found.trouble
     return {"trouble": one.id, "confidence": CERTAINTY[one.certainty], "source": one.source}
