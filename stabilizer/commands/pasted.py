@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from stabilizer.configs.config import Unresolved
 from stabilizer.core.records import SEVERITIES, Event
@@ -24,8 +24,14 @@ from stabilizer.runs.reader import RunError
 from stabilizer.troubles.linux import ENDS_WITH
 from stabilizer.troubles.search import in_line
 
-MOST = 16 * 2**20
-"""Bytes that are read from the beginning. A longer text is a file, and `diagnose FILE` reads it whole."""
+HEAD = 2**20
+"""Bytes of the beginning that are kept of a long text: the command, the settings, the versions."""
+TAIL = 2 * 2**20
+"""Bytes of the end that are kept: the newest rows and what ended the run. `diagnose FILE` reads a log whole."""
+LONGEST = 2**28
+"""Bytes after which a text on standard input is not read on: it may be endless."""
+MOST_ASKED = 600
+"""Rows at which the detectors are asked about a pasted text, of all that it holds: about a second (measured)."""
 NAME = "pasted"
 LEAST_LOG_LINES = 2
 """Lines that look printed by a program, from which a text counts as a log."""
@@ -47,12 +53,15 @@ MOST_SETTINGS = 1 << 18
 
 def answer(args: argparse.Namespace, diagnose: Callable[[Path], int], diagnose_run: Callable[[LoadedRun], int]) -> int:
     """Diagnose the text, or check it as a configuration if there is nothing else in it."""
-    data = sys.stdin.buffer.read(MOST + 1)
+    data, left_out = _read(sys.stdin.buffer)
     if not data.strip():
         raise RunError("nothing on standard input; paste a log, a traceback, a table or a configuration, then Ctrl-D")
-    if len(data) > MOST:
-        data = data[: data.rfind(b"\n", 0, MOST) + 1 or MOST]
-        print(f"stabilizer diagnose: read the first {MOST // 2**20} MB; give a longer log as a file", file=sys.stderr)
+    if left_out:
+        print(
+            f"stabilizer diagnose: left out {left_out / 2**20:.1f} MB in the middle of a long text, so steps that are"
+            " counted by rows are too low after it; give a longer log as a file",
+            file=sys.stderr,
+        )
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"{NAME}.txt"
         path.write_bytes(data)
@@ -70,13 +79,37 @@ def answer(args: argparse.Namespace, diagnose: Callable[[Path], int], diagnose_r
             raise RunError(_nothing_in(data, error, path)) from None
 
 
+def _read(stream: BinaryIO) -> tuple[bytes, int]:
+    """Beginning and end of a text, in whole lines, and how many bytes between them were left out."""
+    data = stream.read(HEAD + TAIL)
+    size, head, tail = len(data), data[:HEAD], data[HEAD:]
+    while size < LONGEST and (chunk := stream.read(TAIL)):
+        size, tail = size + len(chunk), (tail + chunk)[-TAIL:]
+    if size == len(data):
+        return data, 0
+    kept = head[: head.rfind(b"\n") + 1] + tail[tail.find(b"\n") + 1 :]
+    return kept, size - len(kept)
+
+
+def _thinned(run: LoadedRun) -> LoadedRun:
+    """The run whose detectors are asked at some of its rows only, evenly, the last among them; they see all rows."""
+    every = -(-len(run.ticks) // MOST_ASKED)
+    if every <= 1:
+        return run
+    told = (
+        f"the detectors were asked at every {every}th of {len(run.ticks):,} rows, so a detection may come up to"
+        f" {every - 1} rows late; a log given as a file is asked about at each"
+    )
+    return replace(run, ticks=list(run.ticks)[::-1][::every][::-1]).noted([told])
+
+
 def renamed(run: LoadedRun) -> LoadedRun:
     """The run under a name that says where it comes from, without the file the text was kept in."""
     run.history.events[:] = [
         replace(event, data={**event.data, "file": PASTED}) if "file" in event.data else event
         for event in run.history.events
     ]
-    return replace(run, name=PASTED, source=replace(run.source, files=(PASTED,)))
+    return _thinned(replace(run, name=PASTED, source=replace(run.source, files=(PASTED,))))
 
 
 def _as_configuration(path: Path, args: argparse.Namespace) -> int | None:

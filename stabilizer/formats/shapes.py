@@ -57,6 +57,8 @@ _PAIR = re.compile(
     rf"([A-Za-z_][\w@./-]{{0,80}}(?: [A-Za-z_(][\w@./()-]{{0,40}}){{0,3}})[\"']?\s{{0,3}}[:=]\s{{0,8}}[\"'\[]?"
     rf"({_NUMBER})(?:\s?%|[a-z]{{1,2}}\b)?(?=[\s,;|)\]}}'\"]|$)"
 )
+_ASSIGNED = re.compile(rf"[:=]\s{{0,8}}[\"'\[]?{_NUMBER}")
+"""A number after a colon or an equals sign: without one no name can have it, and names are dear to look for."""
 _BARE = re.compile(rf"(?:^|(?<=[\s|,;\[(]))([A-Za-z_][\w@/.-]{{0,60}})\s{{1,3}}({_NUMBER})%?(?=[\s,;|)\]:/]|$)")
 _COUNT = re.compile(r"(?:^|(?<=[\s\[(]))(\d{1,12})/(\d{1,12})(?=[\s\]):,|]|$)")
 _RULE = re.compile(r"[\s|+:=_─━│┼-]*$")
@@ -235,8 +237,12 @@ def _is_head(cells: list[str], values: list[float | None]) -> bool:
     return any(MEASURED.search(cell) or cell.strip().lower() in STEP_KEYS for cell in cells)
 
 
+_OF_NUMBERS = frozenset("0123456789+-.nNiI'\" ")
+"""How the text of a number may begin."""
+
+
 def _value(cell: str) -> float | None:
-    return number(cell.rstrip("%").replace(",", "")) if cell else None
+    return number(cell.rstrip("%").replace(",", "")) if cell[:1] in _OF_NUMBERS else None
 
 
 def _mostly(values: list[float | None]) -> bool:
@@ -248,8 +254,9 @@ def _pairs(text: str) -> dict[str, Any]:
     """The names and numbers of a line."""
     if not _VALUE.search(text):
         return {}
-    found: dict[str, Any] = dict(_side_by_side(text))
-    for name, value in _PAIR.findall(text):
+    assigned = _PAIR.findall(text) if _ASSIGNED.search(text) else []
+    found: dict[str, Any] = dict(_side_by_side(text, len(assigned)))
+    for name, value in assigned:
         found[name.strip()] = value.replace(",", "") if value.count(",") else value
     if found and not {name.lower() for name in found} & set(STEP_KEYS) and (match := _COUNT.search(text)):
         before = text[: match.start()].rstrip(" [(").rpartition(" ")[2].strip(":[(").lower()
@@ -257,10 +264,11 @@ def _pairs(text: str) -> dict[str, Any]:
     return found
 
 
-def _side_by_side(text: str) -> Iterator[tuple[str, Any]]:
-    """`step 12 loss 0.3`: a name and a number with nothing between them, if the line holds little else."""
+def _side_by_side(text: str, assigned: int) -> Iterator[tuple[str, Any]]:
+    """`step 12 loss 0.3`: a name and a number with nothing between them, if the line holds little else but pairs that
+    are assigned."""
     pairs = _BARE.findall(text)
     steps = [(name, value) for name, value in pairs if name.lower() in STEP_KEYS]
     words = [word for word in re.split(r"[\s|,;:=]+", text) if any(map(str.isalnum, word))]
-    covered = 2 * len(pairs) + 2 * len(_PAIR.findall(text))
+    covered = 2 * len(pairs) + 2 * assigned
     yield from pairs if len(pairs) > 1 and covered >= _COVERED * len(words) else steps

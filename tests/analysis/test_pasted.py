@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from stabilizer.cli import main
+from stabilizer.commands import pasted
 
 
 def answered(text, monkeypatch, capsys):
@@ -114,3 +115,65 @@ def test_settings_of_the_same_text_explain_its_rows(monkeypatch, capsys):
     known = {one["id"] for one in beside["normal"]}
     assert "norm-above-limit" in known - {one["id"] for one in alone["normal"]}
     assert not any("epoch" in change["metric"] for change in beside["what_changed"])
+
+
+def rows(count):
+    values = ((step, 0.4 + step % 7 / 100, 0.3 + step % 3 / 100) for step in range(1, count + 1))
+    row = "{{'loss': 0.01, 'grad_norm': 0.4, 'reward': {1}, 'reward_std': {2}, 'kl': 0.01, 'step': {0}}}\n"
+    return "".join(row.format(*each) for each in values)
+
+
+def test_a_long_text_keeps_its_beginning_and_its_end(monkeypatch, capsys):
+    monkeypatch.setattr(pasted, "HEAD", 2_000)
+    monkeypatch.setattr(pasted, "TAIL", 5_000)
+    text = (
+        "trl==0.19.0\n" + rows(400) + "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0\n"
+    )
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    main(["diagnose", "-", "--json"])
+    said = capsys.readouterr()
+    found = json.loads(said.out)
+    assert found["verdict"] == "crashed" and 50 < found["source"]["steps"] < 100
+    assert "left out" in said.err and "give a longer log as a file" in said.err
+
+
+@pytest.mark.parametrize(("count", "told"), [(90, "every 5th of 90 rows"), (20, "")])
+def test_detectors_are_asked_at_some_rows_of_many_and_that_is_said(count, told, monkeypatch, capsys):
+    monkeypatch.setattr(pasted, "MOST_ASKED", 20)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(rows(count).encode())))
+    main(["diagnose", "-"])
+    page = " ".join(capsys.readouterr().out.split())
+    assert f"{count} rows" in page and told in page and ("asked at every" in page) == bool(told)
+
+
+def crashed(last, monkeypatch, capsys):
+    code = 'Traceback (most recent call last):\n  File "/me/run.py", line 4, in <module>\n    go()\n'
+    return answered(f"{code}{last}\n", monkeypatch, capsys)[1]["findings"][0]
+
+
+@pytest.mark.parametrize(
+    ("message", "asked"),
+    [
+        ("AssertionError: Correction requires to configure `calculate_probs=True` and is not for servers.",
+         "do what the message asks: configure `calculate_probs=True`."),
+        ("RuntimeError: kernel failed: nnja (build tool) not found.", "what it looked for: nnja (build tool)."),
+        ("ValueError: bad mode. Please set alpha_mode to 3", "do what the message asks: set alpha_mode to 3."),
+        ("ValueError: 17 wobbles", ""),
+        ("RuntimeError: a user was set up twice", ""),
+    ],
+)  # fmt: skip
+def test_an_unknown_message_that_says_what_to_do_is_heeded(message, asked, monkeypatch, capsys):
+    found = crashed(message, monkeypatch, capsys)
+    how = found["remedies"][0]["how"]
+    assert asked in how and how.startswith("do what the message asks") == bool(asked)
+
+
+def test_an_exception_that_nothing_explains_is_called_that(monkeypatch, capsys):
+    (cause,) = crashed("ValueError: 17 wobbles", monkeypatch, capsys)["causes"]
+    assert (cause["id"], cause["why"]) == ("undetermined", "no known trouble has this message")
+
+
+def test_updates_that_were_left_out_are_a_finding_without_any_row(monkeypatch, capsys):
+    text = "[Step 20] Update Actor Ends ...\n" + "WARN: rank 0 grad_norm is not finite: inf\n" * 2
+    _, found = answered(text, monkeypatch, capsys)
+    assert found["findings"][0]["evidence"]["trouble"] == "verl/gradient-not-finite"

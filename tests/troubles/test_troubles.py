@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from stabilizer.formats.console import Failures, Line
+from stabilizer.formats.console import Failures, Line, pieces
 from stabilizer.troubles.all import TROUBLES
 from stabilizer.troubles.arithmetic import by_nearness, divisors, listed, nearest_multiples, whole
 from stabilizer.troubles.places import PLACES
@@ -247,6 +247,10 @@ def test_a_trouble_of_one_trainer_is_none_of_another(path, known):
             "1.20 GiB (GPU 0; 79.15 GiB total capacity; 77.02 GiB already allocated; 12.56 MiB free; 77.10 GiB",
             "cuda/full",
         ),
+        (
+            "260.00 MiB (GPU 0; 79.15 GiB total capacity; 74.31 GiB already allocated; 12.56 MiB free; 75.33 GiB",
+            "cuda/full",
+        ),
     ],
 )
 def test_fragmentation_and_size_are_told_apart_by_the_numbers(sizes, trouble):
@@ -376,3 +380,41 @@ def test_arithmetic():
     assert nearest_multiples(200, 8 * 3) == [192, 216] and nearest_multiples(3, 4) == [4]
     assert listed([1]) == "1" and listed([4, 8, 16]) == "4, 8 or 16"
     assert by_nearness(4, [1, 2, 3, 6, 12]) == [3, 2, 6, 1, 12]
+
+
+def test_the_lines_of_an_actor_with_parentheses_in_its_name_are_read():
+    prefix = "(ActorWorker(actor_infer-0) pid=90113) "
+    text = (
+        "Traceback (most recent call last):\n"
+        '  File "/x/site-packages/vllm/model_executor/models/qwen2_5_vl.py", line 1071, in load_weights\n'
+        "    return loader.load_weights(weights)\n"
+        "Exception: Call to collective_rpc method failed: 'visual.patch_embed.proj.weight'"
+    )
+    wrapped = "\n".join(prefix + line for line in text.splitlines())
+    lines = [piece.text for piece in pieces(Line(1, wrapped.replace("\n", "\r"), True))]
+    assert lines == text.splitlines()
+    (event,) = events("\n".join(lines))
+    assert event.data["trouble"] == "vllm/weight-key"
+    assert event.data["values"]["name"] == "visual.patch_embed.proj"
+
+
+def test_a_model_gathered_for_the_engine_is_told_from_one_being_loaded():
+    frame = "/x/site-packages/deepspeed/runtime/zero/partition_parameters.py "
+    line = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 260.00 MiB. GPU 1 has a total capacity"
+    gathered = in_line(
+        line, ("/s/rollout_mixin.py _move_full_model_to_vllm", frame + "__enter__", frame + "_all_gather")
+    )
+    loaded = in_line(line, (frame + "_post_init_method", frame + "_zero_init_param"))
+    assert gathered.trouble.id == "cuda/gather-out-of-memory" and loaded.trouble.id == "cuda/weights-out-of-memory"
+
+
+def test_a_full_stop_after_a_word_is_no_part_of_it():
+    found = in_line(
+        "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0", ("/x/site-packages/torch/optim/adamw.py f",)
+    )
+    assert found.values["unit"] == "GiB"
+
+
+def test_only_the_condition_of_a_check_is_quoted():
+    code = '    assert "rollout_log_probs" in data.batch.keys(), ('
+    assert in_line(code).values["check"] == '"rollout_log_probs" in data.batch.keys()'
