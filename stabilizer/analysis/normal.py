@@ -23,6 +23,8 @@ SOME = 0.3
 USUAL_LIMIT = 1.0
 CLIPS_AT_ONE = ("trl", "open-r1", "verl", "easyr1", "ms-swift", "llama-factory", "nemo-rl")
 """Trainers whose gradients are clipped to a norm of 1 where nothing else is set: their own defaults."""
+BRIEF = 0.5
+"""Share of their length that answers keep, up to which users ask whether the reward is exploited."""
 SURE = 0.7
 """Mean reward of 0..1 above which groups are mostly right."""
 
@@ -338,6 +340,21 @@ def lengths_grow(view: RunView) -> str:
     )
 
 
+def lengths_shrink(view: RunView) -> str:
+    """Answers lose most of their length while the reward rises."""
+    length, reward = _both(view, "rollout/length_mean", "reward/mean")
+    if len(length) < 10:
+        return ""
+    (before, after), gained = _ends(length), _gain(reward)
+    if after > BRIEF * before or not gained > 0:
+        return ""
+    return (
+        f"answers shrank from {before:,.0f} to {after:,.0f} tokens while the reward rose by {gained:.2g}: brief and"
+        " right is fine, but a reward that takes an empty or one-word answer for right looks the same. Read ten answers"
+        " of the end, and score an empty one (stabilizer preflight --rewards FILE.py:FUNCTION)"
+    )
+
+
 def accuracy_in_steps(view: RunView) -> str:
     """Accuracies that jump in equal steps."""
     held = _values(view, "accuracy/val")
@@ -408,6 +425,7 @@ NORMAL: tuple[tuple[str, Callable[[RunView], str], str], ...] = (
     ("fractional-epochs", fractional_epochs, "huggingface/transformers: Trainer"),
     ("length-in-tokens", length_in_tokens, "huggingface/trl: GRPO, logged metrics"),
     ("lengths-grow", lengths_grow, "arXiv 2501.12948"),
+    ("lengths-shrink", lengths_shrink, "Liuziyu77/Visual-RFT#176"),
     ("accuracy-in-steps", accuracy_in_steps, "binomial share"),
     ("noisy-reward", noisy_reward, "huggingface/open-r1#256"),
     ("ratio-spikes", ratio_spikes, "huggingface/trl: GRPO, clip_ratio"),

@@ -31,6 +31,7 @@ CASES = {
     "fractional-epochs": {"progress__epoch": np.linspace(0, 0.2, ROWS)},
     "length-in-tokens": {"rollout__length_mean": np.full(20, 200.0), "rollout__length_max": np.full(20, 900.0)},
     "lengths-grow": {"rollout__length_mean": np.linspace(200, 500, ROWS), "reward__mean": UP},
+    "lengths-shrink": {"rollout__length_mean": np.linspace(200, 20, ROWS), "reward__mean": UP},
     "accuracy-in-steps": {"accuracy__val": [0.25, 0.28125, 0.25, 0.3125, 0.28125]},
     "noisy-reward": {"reward__mean": 0.5 + 0.2 * noise(ROWS, 3).clip(-1, 1)},
     "ratio-spikes": {"policy__ratio_max": [1.2, 9.0, 1.5, 1.4], "policy__clip_frac": [0.001] * 4},
