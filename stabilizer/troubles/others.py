@@ -58,14 +58,6 @@ TROUBLES = (
         example="RuntimeError: world_size (6) is not divisible by 4",
     ),
     Trouble(
-        id="megatron/heads",
-        shows=("num_attention_heads ({size}) must be a multiple of tensor_model_parallel_size ({unit})",),
-        cause="{size} attention heads can't be divided over tensor_model_parallel_size = {unit}",
-        fix="set a tensor parallel size that divides {size}",
-        source="NVIDIA/Megatron-LM: transformer_config.py", certainty="certain", kind="config-error",
-        example="ValueError: num_attention_heads (14) must be a multiple of tensor_model_parallel_size (4).",
-    ),
-    Trouble(
         id="slime/router-unhealthy",
         shows=("Failed to connect to router", "No healthy workers available", "No available workers (all circuits open or unhealthy)"),
         cause="the SGLang router has no healthy engine behind it: engines are still loading, crashed, or a proxy is in "
@@ -87,18 +79,22 @@ TROUBLES = (
         id="sglang/context-length",
         shows=("The input ({prompt} tokens) is longer than the model's context length ({length} tokens)",
                "Requested token count exceeds the model's maximum context length of {length} tokens. You requested a total of "
-               "{prompt}"),
+               "{prompt}", "Input length ({prompt} tokens) exceeds the maximum allowed length ({length} tokens)"),
         cause="a request of {prompt} tokens exceeds the engine's context of {length}",
-        fix="drop long prompts, lower the response limit (rollout_max_response_len), or raise the engine's context length",
+        fix="drop or cut prompts above it, lower the response limit (rollout_max_response_len), or raise --context-length to what the model "
+        "has positions for",
         source="sgl-project/sglang: tokenizer_manager.py", certainty="certain", kind="config-error",
         example="ValueError: The input (9012 tokens) is longer than the model's context length (8192 tokens).",
     ),
     Trouble(
         id="sglang/scheduler-died",
-        shows=("Scheduler hit an exception", "Rank {rank} scheduler is dead", "SIGQUIT received. ...It usually means one child failed"),
-        cause="SGLang's scheduler process failed; the exception below this line is the cause",
-        fix="read the traceback after it: most often GPU memory, a model it cannot load, or attention and sampling backends "
-        "that do not fit the GPU",
+        shows=("Scheduler hit an exception", "Rank {rank} scheduler is dead", "SIGQUIT received. ...It usually means one child failed",
+               "Received sigquit from a child process. It usually means the child failed", "DetokenizerManager hit an exception",
+               "TokenizerManager hit an exception", "Initialization failed. warmup error", "Server process terminated unexpectedly",
+               "Scheduler watchdog timeout"),
+        cause="a part of the SGLang server failed; this line only reports it",
+        fix="read the first traceback near it: most often GPU memory, a model it cannot load, a kernel package (sgl-kernel, flashinfer) or "
+        "attention backend that does not fit the GPU",
         source="sgl-project/sglang: scheduler.py", consequence=True, certainty="possible", kind="infrastructure",
         example="[2025-03-02 10:00:12] Scheduler hit an exception: Traceback (most recent call last):",
     ),
@@ -131,15 +127,6 @@ TROUBLES = (
         source="NVIDIA-NeMo/RL: algorithms/grpo.py", certainty="certain", kind="config-error", work=_near,
         example="AssertionError: Configuration error: (num_prompts_per_step * num_generations_per_prompt) = 100 must be "
         "divisible by data_parallel size 8.",
-    ),
-    Trouble(
-        id="skyrl/policy-mini-batch",
-        shows=("train_batch_size ({size}) should be divisible by policy_mini_batch_size ({unit})",
-               "policy_train_batch_size {size} should be divisible by policy_mini_batch_size {unit}"),
-        cause="trainer.train_batch_size = {size} is no multiple of trainer.policy_mini_batch_size = {unit}",
-        fix="set trainer.train_batch_size to {near}, or policy_mini_batch_size to a divisor of {size}",
-        source="NovaSky-AI/SkyRL: utils/utils.py", certainty="certain", kind="config-error", work=_near,
-        example="AssertionError: train_batch_size (100) should be divisible by policy_mini_batch_size (64)",
     ),
     Trouble(
         id="skyrl/inference-gpus",
@@ -183,14 +170,6 @@ TROUBLES = (
         fix="add it there (file_name, columns), and set --dataset_dir to the folder that holds the file",
         source="hiyouga/LLaMA-Factory: data/README.md", certainty="certain", kind="config-error",
         example="ValueError: Undefined dataset my_rl in dataset_info.json.",
-    ),
-    Trouble(
-        id="llama-factory/unknown-arguments",
-        shows=("Some specified arguments are not used by the HfArgumentParser: {names:t}]",),
-        cause="these settings are unknown to this release, or belong to another stage: {names}",
-        fix="check their spelling with `stabilizer preflight CONFIG`; remove those of another stage",
-        source="hiyouga/LLaMA-Factory: hparams/parser.py", certainty="certain", kind="config-error",
-        example="ValueError: Some specified arguments are not used by the HfArgumentParser: ['--ppo_epoch', '4']",
     ),
     Trouble(
         id="prime-rl/orchestrator-waits",
@@ -360,12 +339,12 @@ TROUBLES = (
         example="ValueError: GRPO with vLLM is not compatible with `device_map`. Please set NPROC_PER_NODE equal to num_processes.",
     ),
     Trouble(
-        id="ms-swift/remaining-arguments",
+        id="settings/unknown-arguments",
         shows=("remaining_argv: {names:t}]", "unrecognized arguments: {names:t}$", "Some keys are not used by the "
-               "HfArgumentParser: {names:t}]"),
-        cause="these settings are unknown to the installed release or misspelt: {names}",
-        fix="check their spelling with `stabilizer preflight`, remove those of another release, or upgrade",
-        source="modelscope/ms-swift: command line parameters", certainty="likely", kind="config-error",
+               "HfArgumentParser: {names:t}]", "Some specified arguments are not used by the HfArgumentParser: {names:t}]"),
+        cause="these settings are unknown to the installed release, belong to another stage, or are misspelt: {names}",
+        fix="check their spelling with `stabilizer preflight CONFIG`, remove those of another stage or release, or upgrade",
+        source="modelscope/ms-swift: command line parameters; hiyouga/LLaMA-Factory: hparams/parser.py", certainty="likely", kind="config-error",
         example="ValueError: remaining_argv: ['--vllm_max_lora_rnk', '8']",
     ),
     Trouble(
@@ -391,7 +370,7 @@ TROUBLES = (
     Trouble(
         id="prime-rl/token-prefix",
         shows=("token_prefix_with_turn[: len(token_prefix)] == token_prefix", "Tokenization mismatch between prefix",
-               "prefix is not a prefix of the", "Inconsistent training and inference tokenization detected"),
+               "prefix is not a prefix of the"),
         cause="in several turns the chat template writes earlier turns otherwise than they were generated (thinking removed, spaces), so "
         "the tokens of a turn are no prefix of the next",
         fix="use a template that keeps earlier turns as they are (preserve thinking), token-in token-out in the engine, or train each "
@@ -495,23 +474,6 @@ TROUBLES = (
         "local_gpu_memory=46.81, local_gpu_memory * 0.9=42.1",
     ),
     Trouble(
-        id="sglang/child-failed",
-        shows=("Received sigquit from a child process. It usually means the child failed", "DetokenizerManager hit an exception", "TokenizerManager hit an "
-               "exception", "Initialization failed. warmup error", "Server process terminated unexpectedly", "Scheduler watchdog timeout"),
-        cause="a part of the SGLang server failed; this line only reports it",
-        fix="read the first traceback above: most often GPU memory, an unfitting kernel package (sgl-kernel, flashinfer), or a model it cannot load",
-        source="sgl-project/sglang: entrypoints/engine.py", certainty="possible", consequence=True, kind="infrastructure",
-        example="[2025-03-02 10:00:12] Received sigquit from a child process. It usually means the child failed.",
-    ),
-    Trouble(
-        id="sglang/input-too-long",
-        shows=("Input length ({have} tokens) exceeds the maximum allowed length ({most} tokens)",),
-        cause="a prompt of {have} tokens leaves no room in the engine's context, which allows {most}",
-        fix="raise --context-length (with positions that the model has), drop or cut prompts above {most} tokens, or --allow-auto-truncate",
-        source="sgl-project/sglang: scheduler.py", certainty="certain", kind="config-error",
-        example="ValueError: Input length (9000 tokens) exceeds the maximum allowed length (8187 tokens). Use a shorter input or enable --allow-auto-truncate.",
-    ),
-    Trouble(
         id="sglang/optional-model",
         shows=("Ignore import error when loading sglang.srt.models",),
         cause="a model that SGLang could offer was left out, because a package of it is missing: a remark, unless it is your model",
@@ -522,6 +484,7 @@ TROUBLES = (
     Trouble(
         id="megatron/query-groups",
         shows=("num_query_groups ({size}) must be a multiple of tensor_model_parallel_size ({unit})",
+               "num_attention_heads ({size}) must be a multiple of tensor_model_parallel_size ({unit})",
                "num_layers ({size}) must be divisible by pipeline_model_parallel_size ({unit})", "num_layers: {size} must be divisible by "
                "pipeline_model_parallel_size {unit}", "num_layers {size} must be divisible by pipeline_model_parallel_size {unit}"),
         cause="the model's {size} heads or layers cannot be divided over {unit} GPUs",
@@ -722,8 +685,8 @@ TROUBLES = (
                "{name:w}={size} must be divisible by {other:t}={unit}", "{name:w}={size} should be divisible by {other:t}={unit}",
                "{name:w}={size} is not divisible by {other:t}={unit}", "{name:w} {size} must be divisible by {other:w} {unit}",
                "{name:w} {size} should be divisible by {other:w} {unit}", "{name:w} {size} is not divisible by {other:w} {unit}"),
-        cause="{name} = {size} is no multiple of {unit}",
-        fix="make it {near} instead of {size}, or change {unit} to {divisors}",
+        cause="{name} = {size} is no multiple of {other} = {unit}",
+        fix="set {name} to {near} instead of {size}, or {other} to {divisors} instead of {unit}",
         source="the message itself", certainty="likely", kind="config-error", work=_near_or_divisor,
         example="ValueError: rollout_num_gpus_per_engine (6) must be divisible by sglang_pipeline_parallel_size (4)",
     ),
