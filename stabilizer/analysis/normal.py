@@ -351,7 +351,8 @@ def lengths_shrink(view: RunView) -> str:
     return (
         f"answers shrank from {before:,.0f} to {after:,.0f} tokens while the reward rose by {gained:.2g}: brief and"
         " right is fine, but a reward that takes an empty or one-word answer for right looks the same. Read ten answers"
-        " of the end, and score an empty one (stabilizer preflight --rewards FILE.py:FUNCTION)"
+        " of the end, and score an empty one (stabilizer preflight --rewards FILE.py:FUNCTION). A loss averaged within"
+        " each answer (loss_type='grpo', seq-mean-token-mean) favours short right ones too; 'dr_grpo' and 'dapo' do not"
     )
 
 
