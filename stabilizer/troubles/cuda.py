@@ -126,8 +126,8 @@ TROUBLES = (
     Trouble(
         id="cuda/fragmented-memory",
         shows=(
-            "CUDA out of memory. Tried to allocate {want} {unit:w}. ...and {spare} {spare_unit:w} is reserved by PyTorch but "
-            "unallocated", _BEFORE_2_1,
+            "CUDA out of memory. Tried to allocate {want} {unit:w}. ...Of the allocated memory {used} {used_unit:w} is allocated by "
+            "PyTorch...and {spare} {spare_unit:w} is reserved by PyTorch but unallocated", _BEFORE_2_1,
         ),
         cause="{spare_gib} GiB are reserved and unused, more than the {want} {unit} that were asked for: the memory is "
         "fragmented, as happens with lengths that vary",

@@ -82,7 +82,7 @@ def ended(tmp_path: Path, text: str):
         (rows(1, 60) + "OSError: [Errno 28] No space left on device\n", "linux/disk-full", 61, "keep fewer"),
         (rows(1, 60) + "slurmstepd: error: Detected 1 oom-kill event(s) in StepId\n", "linux/oom-kill", 61, "memory"),
         (rows(1, 60) + "!!!!!!! Segmentation fault encountered !!!!!!!\n", "undetermined", 61, "PYTHONFAULTHANDLER"),
-        (rows(1, 60) + "Traceback (most recent call last):\n  x\nKeyError: 'colour'\n", "program-error", 63, "fix"),
+        (rows(1, 60) + "Traceback (most recent call last):\n  x\nKeyError: 'colour'\n", "undetermined", 63, "fix"),
     ],
 )  # fmt: skip
 def test_a_crash_names_the_failure_its_place_and_the_next_action(tmp_path, text, cause, line, advice):

@@ -95,7 +95,7 @@ def _unsure(found: Found) -> bool:
 
 def _source(found: Found | None, known: Meaning) -> dict[str, object]:
     if found is None:
-        said = {"confidence": CERTAINTY["possible"]} if known.reported or known.cause == "program-error" else {}
-        return {"searched": len(by_id())} | said
+        unsure = known.reported or known.cause == "program-error"
+        return {"searched": len(by_id())} | ({"confidence": CERTAINTY["possible"]} if unsure else {})
     one = found.trouble
     return {"trouble": one.id, "confidence": CERTAINTY[one.certainty], "source": one.source}
