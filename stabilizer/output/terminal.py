@@ -292,7 +292,7 @@ class _Page(Screen):
         if first.why.removeprefix("possibly ") not in said:
             text.append(f": {plain(first.why)}")
         elif not known:
-            text.append(": possibly that" if first.why.startswith("possibly ") else "")
+            text.append(": the reason above is one possibility" if first.why.startswith("possibly ") else "")
         self.label("Likely cause" if known else "Cause", text)
         for other in others:
             self.label("Or else", Text(f"{plain(other.id)} ({other.confidence:.0%}): {plain(other.why)}"))
