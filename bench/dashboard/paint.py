@@ -10,6 +10,7 @@ alone.
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
@@ -91,16 +92,17 @@ def callbacks(run: Path, *, polls: int = 100, charts: int = 12) -> list[dict[str
     from dashboards.app import build
 
     app = build([run.parent])
+    followed = app.runs.get(run.name)
+    view = followed.refresh().history.view()  # the page of a large run that was not read yet shows no chart to poll
     asking = Asking(app, run.name)
     seen = asking.all()
     writer = RunWriter.reopen(run)
-    view = app.runs.get(run.name).reader.history.view()
     last = {name: view.latest(name) for name in view.names()}
     asking.took.clear()
     asking.sizes.clear()
     for step in range(view.step + 1, view.step + 1 + polls):
         writer.metrics(step, last)
-        app.runs.get(run.name)._read = 0.0  # as if the time viewers share a refresh had passed
+        followed._read = 0.0  # as if the time viewers share a refresh had passed
         seen = asking.step(seen, charts)
     writer.close()
     return [
@@ -149,7 +151,7 @@ class Asking:
             **{sort: [{**item, "value": values.get(f"{item['id']}.{item['property']}")} for item in entry[sort]]
                for sort in ("inputs", "state")},
         }  # fmt: skip
-        answer = self.http.post("/_dash-update-component", json=body, headers={"Host": "127.0.0.1"})
+        answer = self._post(body)
         return answer.get_json()["response"] if answer.status_code == 200 else None
 
     def ask(
@@ -158,28 +160,32 @@ class Asking:
         """One poll; what the browser keeps of the answer."""
         values = {
             "tick.n_intervals": 1, "settings.data": seen["settings"], "seen.data": seen, "visible.data": visible,
-            '{"chart":["ALL"]}.id': [{"chart": chart} for chart in charts],
         }  # fmt: skip
-        outputs: list[Any] = []
-        for part in self.key.strip(".").split("..."):
-            id, prop = part.rsplit(".", 1)
-            kind = {
-                '{"section":["ALL"]}': ("section", places),
-                '{"slot":["ALL"]}': ("slot", [*charts, *seen["rest"]]),
-            }.get(id)
-            outputs.append(
-                [{"id": {kind[0]: of}, "property": prop} for of in kind[1]] if kind else {"id": id, "property": prop}
-            )
+        kinds = {"section": places, "slot": [*charts, *seen["rest"]], "chart": charts}
+
+        def sent(id: str, property: str) -> Any:
+            """A part of the page, or all parts that a pattern of ids means, as the browser names them."""
+            if not id.startswith("{"):
+                return {"id": id, "property": property, "value": values.get(f"{id}.{property}")}
+            (kind,) = json.loads(id)
+            return [{"id": {kind: of}, "property": property, "value": {kind: of}} for of in kinds[kind]]
+
         body = {
-            "output": self.key, "outputs": outputs, "changedPropIds": ["tick.n_intervals"],
-            **{sort: [{**item, "value": values.get(f"{item['id']}.{item['property']}")} for item in self.entry[sort]]
-               for sort in ("inputs", "state")},
+            "output": self.key, "changedPropIds": ["tick.n_intervals"],
+            "outputs": [sent(*part.rsplit(".", 1)) for part in self.key.strip(".").split("...")],
+            **{sort: [sent(item["id"], item["property"]) for item in self.entry[sort]] for sort in ("inputs", "state")},
         }  # fmt: skip
         began = time.perf_counter()
-        answer = self.http.post("/_dash-update-component", json=body, headers={"Host": "127.0.0.1"})
+        answer = self._post(body)
         self.took.append(1000 * (time.perf_counter() - began))
         self.sizes.append(len(answer.data))
         return answer.get_json()["response"]["seen"]["data"] if answer.status_code == 200 else seen
+
+    def _post(self, body: dict[str, Any]) -> Any:
+        answer = self.http.post("/_dash-update-component", json=body, headers={"Host": "127.0.0.1"})
+        if answer.status_code not in (200, 204):  # it would count as a quick answer
+            raise ValueError(f"the dashboard refused a poll ({answer.status_code}): {answer.text.strip()[:200]}")
+        return answer
 
 
 @contextmanager
