@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -66,6 +67,7 @@ def part(module: str) -> str:
     return "dashboards" if top == "dashboards" else rest.partition(".")[0]
 
 
+@cache
 def graph() -> dict[str, set[str]]:
     known = modules()
     return {module: set(imports(path, known)) - {module} for module, path in known.items()}

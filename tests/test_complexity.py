@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 from radon.complexity import cc_visit
@@ -24,6 +25,7 @@ ABOVE_SHARE: dict[str, float] = {
 """Parts whose share above `HIGH` is still larger, with that share. May only shrink."""
 
 
+@cache
 def functions() -> list[tuple[str, str, int]]:
     """(part, place, complexity) of every function of the shipped code."""
     found = []

@@ -4,27 +4,33 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from stabilizer.analysis.analyse import analyse, as_json
+from stabilizer.analysis.analyse import Analysis, analyse, as_json
 from stabilizer.compare import as_json as comparison_as_json
 from stabilizer.compare import compare, read_side
 from stabilizer.core.records import Finding
-from stabilizer.runs.loaded import LoadedRun, NoMetrics
+from stabilizer.runs.loaded import NoMetrics
 from stabilizer.trainers.reading import load
 
 SAMPLES = sorted(path.parent for path in (Path(__file__).parents[1] / "sample_runs").glob("*/expected.toml"))
 
 
-def recorded(path: Path, expected: dict[str, Any]) -> LoadedRun:
-    """The run of a sample, or what its log holds where training failed before its first step."""
+@cache
+def analysed(path: Path) -> Analysis:
+    """A run or a log, or what the log holds where training failed before its first step, analysed once."""
     try:
-        return load(path / expected.get("log", ""))
+        return analyse(load(path))
     except NoMetrics as error:
-        return error.run
+        return analyse(error.run)
+
+
+def told_of(path: Path, expected: dict[str, Any]) -> dict[str, Any]:
+    return as_json(analysed(path / expected.get("log", "")))
 
 
 def test_there_are_healthy_and_broken_samples() -> None:
@@ -35,7 +41,7 @@ def test_there_are_healthy_and_broken_samples() -> None:
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.name)
 def test_sample_gets_its_diagnosis(path: Path) -> None:
     expected = tomllib.loads((path / "expected.toml").read_text())
-    told = as_json(analyse(recorded(path, expected)))
+    told = told_of(path, expected)
     loud = [finding for finding in told["findings"] if finding["severity"] != "info"]
     assert told["verdict"] == expected["verdict"]
     assert (told["worst"] or "") == expected["worst"]
@@ -55,7 +61,7 @@ def test_sample_gets_its_diagnosis(path: Path) -> None:
 def test_a_case_shows_its_symptom(path: Path) -> None:
     expected = tomllib.loads((path / "expected.toml").read_text())
     symptom = expected["symptom"]
-    told = as_json(analyse(recorded(path, expected)))["findings"]
+    told = told_of(path, expected)["findings"]
     shown = [finding for finding in told if finding["id"] == symptom["id"]]
     assert shown, [finding["id"] for finding in told]
     first, last = symptom["detected"]
@@ -66,15 +72,14 @@ def test_a_case_shows_its_symptom(path: Path) -> None:
 
 @pytest.mark.parametrize("path", [path for path in SAMPLES if (path / "run.json").exists()], ids=lambda path: path.name)
 def test_what_the_live_run_wrote_is_what_the_replay_finds(path: Path) -> None:
-    run = load(path)
-
     def told(findings: Iterable[Finding]) -> dict:
         return {
             (f.incident, f.id, f.detected_step): (f.severity, f.state, f.onset_step, [c.id for c in f.causes])
             for f in findings
         }
 
-    assert told(analyse(run).findings) == told(run.recorded)
+    analysis = analysed(path)
+    assert told(analysis.findings) == told(analysis.run.recorded)
 
 
 @pytest.mark.parametrize(

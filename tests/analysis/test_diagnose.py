@@ -9,8 +9,8 @@ import math
 import os
 import pty
 import re
-import subprocess
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +19,7 @@ import pytest
 
 from stabilizer.analysis.analyse import Analysis, analyse, as_json, numbers
 from stabilizer.cli import main
+from stabilizer.commands import progress
 from stabilizer.core.records import Action, Cause, Finding, RemedyAdvice
 from stabilizer.core.severity import reached
 from stabilizer.core.text import plain
@@ -585,32 +586,39 @@ def test_a_guess_is_looked_into_before_a_setting_is_changed(tmp_path):
     assert order(0.45) == ["grow-batch", "raise-beta"] and order(0.7) == ["raise-beta", "grow-batch"]
 
 
-def long_log(folder: Path) -> Path:
-    """A log that takes some seconds to judge."""
-    log = folder / "long.csv"
-    rows = (f"{step},{0.5 + 0.1 * math.sin(step)},{1 + 0.1 * math.cos(step)},0.4\n" for step in range(1, 2_001))
+@pytest.fixture
+def log_to_judge(tmp_path, monkeypatch):
+    """A log that takes long enough to judge for a terminal to be told how far it is."""
+    monkeypatch.setattr(progress, "FIRST_S", 0.0)
+    monkeypatch.setattr(progress, "EVERY_S", 0.02)
+    log = tmp_path / "long.csv"
+    rows = (f"{step},{0.5 + 0.1 * math.sin(step)},{1 + 0.1 * math.cos(step)},0.4\n" for step in range(1, 301))
     log.write_text("step,reward/mean,policy/entropy,optim/grad_norm\n" + "".join(rows))
     return log
 
 
-def test_a_terminal_is_told_how_far_a_long_diagnosis_is_and_left_clean(tmp_path):
+def test_a_terminal_is_told_how_far_a_long_diagnosis_is_and_left_clean(log_to_judge, monkeypatch, capsys):
     ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "stabilizer", "diagnose", str(long_log(tmp_path)), "--json"]
-    diagnosis = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs)
-    os.close(theirs)
-    answered, _ = diagnosis.communicate(timeout=120)
-    said = b""
-    with contextlib.suppress(OSError):  # that is how a terminal ends whose other side is closed
-        while part := os.read(ours, 4096):
-            said += part
+    said = []
+
+    def listen() -> None:
+        with contextlib.suppress(OSError):  # that is how a terminal ends whose other side is closed
+            while part := os.read(ours, 4096):
+                said.append(part)
+
+    listener = threading.Thread(target=listen)
+    listener.start()
+    with open(theirs, "w") as screen, monkeypatch.context() as patch:
+        patch.setattr(sys, "stderr", screen)
+        main(["diagnose", str(log_to_judge), "--json"])
+    listener.join()
     os.close(ours)
-    assert json.loads(answered)["source"]["steps"] == 2_000
-    lines = said.decode().split("\r\x1b[2K")
-    assert any(re.search(r"judging row [\d,]+ of 2,000: \S", line) for line in lines), said
-    assert lines[-1] == "" and "\n" not in said.decode()
+    assert json.loads(capsys.readouterr().out)["source"]["steps"] == 300
+    lines = b"".join(said).decode().split("\r\x1b[2K")
+    assert any(re.search(r"judging row [\d,]+ of 300: \S", line) for line in lines), said
+    assert lines[-1] == "" and "\n" not in "".join(lines)
 
 
-def test_a_pipe_is_told_nothing_of_how_far_a_diagnosis_is(tmp_path):
-    command = [sys.executable, "-m", "stabilizer", "diagnose", str(long_log(tmp_path)), "--json"]
-    done = subprocess.run(command, capture_output=True, timeout=120, check=False)
-    assert done.stderr == b""
+def test_a_pipe_is_told_nothing_of_how_far_a_diagnosis_is(log_to_judge, capsys):
+    main(["diagnose", str(log_to_judge), "--json"])
+    assert capsys.readouterr().err == ""

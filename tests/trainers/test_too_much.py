@@ -128,6 +128,6 @@ def test_marks_inside_texts_are_not_values(tmp_path, monkeypatch):
 
 def test_lines_that_are_no_records_take_no_memory(tmp_path):
     path = tmp_path / "log.jsonl"
-    path.write_text(GOOD + "{}\n" * 5_000_000)
+    path.write_text(GOOD + "{}\n" * 1_500_000)
     done = stabilizer("diagnose", path, cpu_s=60)
-    assert done.code in (0, 1) and "5,000,000 unreadable entries skipped" in done.out and done.peak < 400 * 2**20
+    assert done.code in (0, 1) and "1,500,000 unreadable entries skipped" in done.out and done.peak < 400 * 2**20

@@ -93,7 +93,8 @@ def test_a_function_that_draws_is_not_deterministic(file):
     assert "rewards/not-deterministic" in found(file, "drawn")[1]
 
 
-def test_a_pattern_that_backtracks_is_slow_or_ends_at_the_limit(file):
+def test_a_pattern_that_backtracks_is_slow_or_ends_at_the_limit(file, monkeypatch):
+    monkeypatch.setattr("stabilizer.training.rewards.attack.TIMEOUT_S", 2.0)
     report, findings = found(file, "backtracks")
     assert {"rewards/slow", "rewards/hangs"} & set(findings) and report.seconds > 1
 
