@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import signal
 import subprocess
 import sys
@@ -114,16 +115,40 @@ def begin(case: Case, path: Path) -> tuple[Session, Iterator, object]:
     return session, ticks, step
 
 
+@pytest.fixture(scope="module")
+def twin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[list, list]]:
+    """The run without a fault, twenty iterations, then back to the tenth and twelve more: its ticks after going back,
+    and its weights at iteration 20, then at each after going back."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(play.PROBLEMS, "addition", 16)
+        session, ticks, step = begin(SMALL.twin, tmp_path_factory.mktemp("twin"))
+        step(20)
+        weights = [copy.deepcopy(session.trainer.learner.parameters)]
+        back_to_ten(session)
+        told = []
+        for _ in range(12):
+            told += step(1)
+            weights.append(copy.deepcopy(session.trainer.learner.parameters))
+        ticks.close()
+    yield told, weights
+
+
+def same(some: list[torch.Tensor], others: list[torch.Tensor]) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(some, others, strict=True))
+
+
+def back_to_ten(session: Session) -> None:
+    session.host.roll_back(next(c for c in session.trainer.checkpoints() if c.step == 10), "back")
+
+
 @pytest.mark.parametrize("kind", ["lr-jump", "lr-ramp", "kl-pinned", "stale-weights", "corrupt-batches"])
-def test_what_lasts_survives_going_back_and_does_not_begin_anew(kind: str, tmp_path: Path) -> None:
+def test_what_lasts_survives_going_back_and_does_not_begin_anew(kind: str, tmp_path: Path, twin: tuple) -> None:
     fault = faults.BY_KIND[kind]
     case = replace(SMALL, kind=kind, strength=float(fault.develop[2]), onset=12)
     session, ticks, step = begin(case, tmp_path / "run")
-    twin, twin_ticks, twin_step = begin(case.twin, tmp_path / "twin")
-    step(20), twin_step(20)
-    for one in (session, twin):
-        one.host.roll_back(next(c for c in one.trainer.checkpoints() if c.step == 10), "back")
-    ill, well = step(12), twin_step(12)
+    step(20)
+    back_to_ten(session)
+    ill, well = step(12), twin[0]
     assert [tick.step for tick in ill] == [*range(11, 23)]
     first, clean = ill[0].metrics, well[0].metrics
     if kind == "lr-jump":
@@ -136,23 +161,21 @@ def test_what_lasts_survives_going_back_and_does_not_begin_anew(kind: str, tmp_p
         assert ill[-1].metrics["policy/mismatch_kl"] > 10 * abs(well[-1].metrics["policy/mismatch_kl"])
     else:  # iterations 12, 22, 32 are hit: the second after going back, whatever the step is called
         assert ill[1].metrics["policy/loss"] != well[1].metrics["policy/loss"]
-    ticks.close(), twin_ticks.close()
+    ticks.close()
 
 
 @pytest.mark.parametrize("kind", ["nan-weight", "weights-hit", "second-moment-lost", "resume-amnesia"])
-def test_what_happened_once_is_undone_by_going_back(kind: str, tmp_path: Path) -> None:
+def test_what_happened_once_is_undone_by_going_back(kind: str, tmp_path: Path, twin: tuple) -> None:
     case = replace(SMALL, kind=kind, strength=1.0 if kind != "second-moment-lost" else 1e-8, onset=12)
     session, ticks, step = begin(case, tmp_path / "run")
-    twin, twin_ticks, twin_step = begin(case.twin, tmp_path / "twin")
-    step(20), twin_step(20)
-    pairs = [session.trainer.learner.parameters, twin.trainer.learner.parameters]
-    assert not all(torch.equal(a, b) for a, b in zip(*pairs, strict=True))
-    for one in (session, twin):
-        one.host.roll_back(next(c for c in one.trainer.checkpoints() if c.step == 10), "back")
-    ill, well = step(5), twin_step(5)
-    assert all(torch.equal(a, b) for a, b in zip(*pairs, strict=True))
-    assert ill[-1].metrics["reward/mean"] == well[-1].metrics["reward/mean"]
-    ticks.close(), twin_ticks.close()
+    well, weights = twin
+    step(20)
+    assert not same(session.trainer.learner.parameters, weights[0])
+    back_to_ten(session)
+    ill = step(5)
+    assert same(session.trainer.learner.parameters, weights[5])
+    assert ill[-1].metrics["reward/mean"] == well[4].metrics["reward/mean"]
+    ticks.close()
 
 
 def test_a_burst_that_is_over_does_not_come_back(tmp_path: Path) -> None:
