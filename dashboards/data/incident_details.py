@@ -87,7 +87,8 @@ def advice_for(incident: Incident, reader: Reader) -> tuple[RemedyAdvice, ...]:
     """The advice on record, as far as it fits the state of the run."""
     ours = reader.about.get("trainer", "stabilizer") == "stabilizer"
     state = state_of(reader.status, time.time())
-    return fitted(incident.remedies, harm=incident.harmful, state=state, ours=ours)
+    view = reader.history.view()
+    return fitted(incident.remedies, harm=incident.harmful, state=state, ours=ours, cause=incident.cause, view=view)
 
 
 def incident_details(reader: Reader, key: str) -> IncidentDetails | None:

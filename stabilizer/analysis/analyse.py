@@ -253,7 +253,8 @@ def _spelled_out(finding: Finding, run: LoadedRun, onset: int, *, harm: bool) ->
     trainer = run.source.trainer
     ours = trainer == "stabilizer"
     state = str(run.history.about.get("state", ""))
-    advice = fitted(finding.remedies, harm=harm, state=state, ours=ours)
+    cause = finding.causes[0].id if finding.causes else ""
+    advice = fitted(finding.remedies, harm=harm, state=state, ours=ours, cause=cause, view=run.history.view())
     if finding.causes and finding.causes[0].confidence < LIKELY:  # a guess is looked into before a setting is changed
         advice = tuple(sorted(advice, key=lambda one: bool(one.change)))
     if ours:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -46,6 +46,7 @@ from stabilizer.remedies.turns import NOBODY
 from stabilizer.remedies.validate_more import ValidateMore
 from stabilizer.remedies.widen_clip import WidenClip
 from stabilizer.runs.history import RunView
+from stabilizer.trainers.settings import OWN, keys_of
 
 ROLL_BACK, LOWER_LR, RESTORE = RollBack(), LowerLr(), RestoreSetting()
 
@@ -90,6 +91,8 @@ REMEDIES: tuple[Remedy, ...] = (
 
 BY_ID = {remedy.id: remedy for remedy in REMEDIES}
 
+RATE = "control/lr_scale"
+"""The knob that scales the learning rate: 1 in a new run."""
 LIKELY = 0.5
 """Confidence from which a cause is more likely than not."""
 RECOVERS = 3
@@ -159,7 +162,7 @@ def advise(causes: Sequence[Cause], view: RunView, onset: int | None = None) -> 
     if not causes:
         return ()
     known = _known_knobs(view)
-    ours = "control/lr_scale" in view
+    ours = RATE in view
     advice = []
     if ours and onset is not None and (back := RESTORE.given(causes[0].id, known, view, onset, NOBODY)):
         advice.append(RemedyAdvice(RESTORE.id, RESTORE.safety, back, RESTORE.why, _how(RESTORE, back)))
@@ -175,7 +178,7 @@ def advise(causes: Sequence[Cause], view: RunView, onset: int | None = None) -> 
 
 def _known_knobs(view: RunView) -> dict[str, float]:
     """The newest value of each knob that the run logs or configures."""
-    known = {"control/lr_scale": 1.0}
+    known = {RATE: 1.0}
     logged = {name: view.latest(name) for name in KNOBS}
     known |= {name: value for name, value in logged.items() if value is not None and _is_sane(name, value)}
     beta = view.config("policy.beta", view.config("beta"))
@@ -184,11 +187,14 @@ def _known_knobs(view: RunView) -> dict[str, float]:
     return known
 
 
-def fitted(advice: Sequence[RemedyAdvice], *, harm: bool, state: str, ours: bool) -> tuple[RemedyAdvice, ...]:
+def fitted(
+    advice: Sequence[RemedyAdvice], *, harm: bool, state: str, ours: bool, cause: str = "", view: RunView | None = None
+) -> tuple[RemedyAdvice, ...]:
     """Advice that fits the state of a run: no hard change without damage, and no order to a process that has ended.
 
     `harm`: the incident is open and above severity info. `state` is that of a run directory. The run of a foreign log
-    takes no orders, so a person makes a hard change in the next run.
+    takes no orders, so a person makes a hard change in the next run. With the `view` of a run that ended, changes
+    against the `cause` start from the values that the next run starts with, and name the keys of its configuration.
     """
     live = ours and state in LIVE
     fit = []
@@ -203,14 +209,64 @@ def fitted(advice: Sequence[RemedyAdvice], *, harm: bool, state: str, ours: bool
         if ours and remedy is not None and one.safety != "advice":
             if remedy.orders and not one.change:
                 continue  # an order to a process that is gone
-            one = replace(one, how=_how(remedy, dict(one.change), state=state))
+            one = _later(one, remedy, cause, view, state)
         fit.append(replace(one, safety="advice") if hard else one)
     return tuple(fit)
 
 
-def _how(remedy: Remedy, change: Change, ours: bool = True, *, state: str = "running") -> str:
+def _later(one: RemedyAdvice, remedy: Remedy, cause: str, view: RunView | None, state: str) -> RemedyAdvice:
+    """Advice for the next run, or for a resumed one, from the values of the knobs that it begins with."""
+    change: Change = dict(one.change)
+    if view is None:
+        return replace(one, how=_how(remedy, change, state=state))
+    newest = _known_knobs(view)
+    begin = newest | _configured_knobs(view) if state == "finished" else newest
+    if any(begin.get(knob, before) != before for knob, (before, _) in change.items()):
+        change = _as_it_ended(remedy.against(cause, begin) or change, newest)
+    words = ", ".join(_in_keys(view, knob, *turn) for knob, turn in change.items()) if state == "finished" else ""
+    return replace(one, change=change, how=_how(remedy, change, state=state, words=words))
+
+
+def _key(view: RunView, knob: str) -> str:
+    """The configuration key of our own trainer that holds a knob; "" where the run has none."""
+    keys = keys_of("lr" if knob == RATE else knob.removeprefix("control/"), OWN)
+    return next((key for key in keys if view.config(key) is not None), "")
+
+
+def _configured_knobs(view: RunView) -> dict[str, float]:
+    """The values that a run of ours starts with."""
+    begin = {RATE: 1.0}
+    for name in KNOBS.keys() - begin:
+        value, choices = view.config(_key(view, name)), KNOBS[name].choices
+        if isinstance(value, str) and value in choices:
+            value = choices.index(value)
+        if isinstance(value, (int, float)) and _is_sane(name, value):
+            begin[name] = float(value)
+    return begin
+
+
+def _as_it_ended(change: Change, newest: Mapping[str, float]) -> Change:
+    """The change, as far as the fixes of the run went in the same direction."""
+    further = {}
+    for knob, (before, after) in change.items():
+        end = newest.get(knob, after)
+        beyond = before is not None and after is not None and end is not None and (end - after) * (after - before) > 0
+        further[knob] = (before, end if beyond and not KNOBS[knob].choices else after)
+    return further
+
+
+def _in_keys(view: RunView, knob: str, before: float | None, after: float | None) -> str:
+    """A change in the configuration keys of our own trainer: the learning rate in place of its factor."""
+    key = _key(view, knob)
+    rate = view.config(key)
+    if not key or knob != RATE or before is None or after is None or not isinstance(rate, (int, float)):
+        return in_words({knob: (before, after)}).replace(knob, key or knob)
+    return f"{key} {rate * before:g} → {rate * after:g}"
+
+
+def _how(remedy: Remedy, change: Change, ours: bool = True, *, state: str = "running", words: str = "") -> str:
     """How to apply it in this trainer; the readers of other trainers' logs name that trainer's settings."""
-    turned = in_words(change)
+    turned = words or in_words(change)
     if remedy.safety == "advice":
         words = f"{remedy.by_hand or 'manually'}{f' ({turned})' if turned else ''}"
         return f"{words}; {remedy.restart or 'needs a restart'}" if ours else words

@@ -89,3 +89,27 @@ def test_a_watch_advises_something_hard_only_for_harm_to_a_run_of_ours(
     watch.tick(run.view())
     (finding,) = watch.active()
     assert finding.remedies and any(one.safety == "hard" for one in finding.remedies) is hard
+
+
+def finished_advice(rates: str, **config: object) -> RemedyAdvice:
+    """The lower rate advised for a finished run with this factor of its learning rate."""
+    run = history({"reward/mean": "0.5x40", "control/lr_scale": rates})
+    run.about = {"trainer": "stabilizer", "config": {"optim": {"lr": 0.004}} | config}
+    cause = Cause("lr-too-high", 0.8, "")
+    told = fitted(advise((cause,), run.view(20), 10), harm=False, state="finished", ours=True, cause=cause.id,
+                  view=run.view())  # fmt: skip
+    return next(one for one in told if one.id == "lower-lr")
+
+
+def test_the_next_run_is_told_from_what_it_starts_with() -> None:
+    told = finished_advice("1x10 0.75x30")
+    assert told.change == {"control/lr_scale": (1.0, 0.5)}
+    assert told.how == "in the next run: set optim.lr 0.004 → 0.002"
+
+
+def test_the_next_run_is_told_how_far_the_fixes_of_this_one_went() -> None:
+    assert finished_advice("1x10 0.5x15 0.25x15").change == {"control/lr_scale": (1.0, 0.25)}
+
+
+def test_a_fix_that_was_taken_back_is_no_value_for_the_next_run() -> None:
+    assert finished_advice("1x10 0.5x15 1x15").change == {"control/lr_scale": (1.0, 0.5)}

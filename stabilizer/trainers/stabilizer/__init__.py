@@ -28,6 +28,14 @@ _SETTINGS = {
     "schedule": ("optim.schedule",),
     "warmup": ("optim.warmup_steps",),
     "max_grad_norm": ("optim.max_grad_norm",),
+    "kl_kind": ("policy.kl_kind",),
+    "filter_groups": ("policy.filter_groups",),
+    "mask_truncated": ("policy.mask_truncated",),
+    "overlong_buffer": ("policy.overlong_buffer",),
+    "mismatch": ("policy.mismatch",),
+    "advantage": ("policy.advantage",),
+    "head_float32": ("head_float32",),
+    "validate_every": ("validation.every",),
 }
 
 FAMILY = Family(
