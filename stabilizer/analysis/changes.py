@@ -22,9 +22,10 @@ MOST_POINTS = 600
 """Points of a series that are looked at; of a longer one, medians of as many blocks."""
 WINDOW = 10
 """The running median covers a tenth of the rows."""
-FEW, FEW_TIMES, FEW_SHARE = 8, 2.0, 0.2
+FEW, FEW_TIMES, FEW_SHARE, FEW_AGAINST = 8, 4.0, 0.2, 1.5
 """Below this many rows the noise cannot be estimated: a move counts if it is by this factor, or by this much of a
-share."""
+share, and this many times what the rows moved against it. Of 3 to 7 rows of noise by a third of their level, 0.3 %
+show one (`tests/analysis/test_changes.py`)."""
 MEDIAN = 1.25
 """Standard error of a median over that of a mean, for normal noise."""
 MOST_CORRELATED = 0.9
@@ -118,7 +119,7 @@ def largest(view: RunView, name: str) -> Change | None:
     noise = _noise(values, window)
     before, after = float(level[begin]), float(level[end])
     if len(values) < FEW:
-        noise, beyond = 0.0, _clear(name, before, after)
+        noise, beyond = 0.0, _clear(name, values, before, after)
     else:
         beyond = abs(after - before) > BEYOND_NOISE * noise
     if not beyond or not _material(name, before, after):
@@ -179,12 +180,15 @@ def _material(name: str, before: float, after: float) -> bool:
     return move >= MATERIAL * max(abs(before), abs(after))
 
 
-def _clear(name: str, before: float, after: float) -> bool:
+def _clear(name: str, values: np.ndarray, before: float, after: float) -> bool:
     """Whether a move is large enough to be said of a handful of rows."""
+    apart = np.diff(values) * np.sign(after - before)
+    if abs(after - before) < FEW_AGAINST * -apart[apart < 0].sum():
+        return False
     if metric(name).kind == "fraction":
         return abs(after - before) >= FEW_SHARE
     low, high = sorted((abs(before), abs(after)))
-    return before * after < 0 or high >= FEW_TIMES * low
+    return high >= FEW_TIMES * low
 
 
 def _while_moving(level: np.ndarray, begin: int, end: int) -> tuple[int, int]:
@@ -224,7 +228,7 @@ def _sentence(view: RunView, change: Change) -> str:
 def _reward_meanwhile(view: RunView, change: Change) -> str:
     """What the reward did between the two levels; empty without a reward."""
     reward = view.series(REWARD).finite()
-    if len(reward) < LEAST_ROWS or change.metric.startswith(("reward/", "accuracy/")):
+    if len(reward) < FEW or change.metric.startswith(("reward/", "accuracy/")):
         return ""
     window = max(1, len(reward) // WINDOW)
     padded = _padded(reward.values, window)

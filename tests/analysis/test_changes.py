@@ -66,6 +66,22 @@ def test_three_rows_are_enough_for_a_jump():
     assert largest(view(policy__kl_ref=[0.001, 0.001, 3.0]), "policy/kl_ref") is not None
 
 
+@pytest.mark.parametrize("rows", [3, 5, 7])
+def test_noise_of_a_few_rows_is_no_change(rows):
+    moved = [largest(view(x__y=np.exp(0.3 * noise(rows, seed))), "x/y") is not None for seed in range(200)]
+    assert np.mean(moved) <= 0.02
+
+
+def test_the_last_digit_of_a_few_rows_is_no_change():
+    assert changes(view(policy__kl_ref=[0.0001, 0.0002, 0.0002], policy__loss=[-0.0001, 0.0002, 0.0001])) == []
+
+
+def test_a_few_rows_do_not_prove_that_the_reward_is_unchanged():
+    shown = view(reward__mean=[0.12, 0.19, 0.23, 0.05, 0.01], policy__kl_ref=[0.0012, 0.0034, 0.0121, 0.41, 1.93])
+    assert {change.metric for change in changes(shown)} == {"reward/mean", "policy/kl_ref"}
+    assert not any("unchanged" in change.words for change in changes(shown))
+
+
 def test_a_long_run_costs_little():
     import time
 

@@ -11,6 +11,7 @@ from stabilizer.core.records import Finding, Severity
 from stabilizer.detectors.base import Detector
 from stabilizer.detectors.evidence.departure import change_step
 from stabilizer.detectors.evidence.progress import progress
+from stabilizer.detectors.evidence.rounding import rounded
 from stabilizer.runs.history import RunView, Series
 
 MOTION = ("optim/update_ratio", "optim/grad_norm", "policy/kl_old")
@@ -233,6 +234,4 @@ def _drifts(view: RunView, since: int) -> bool:
 
 def _rounded(view: RunView) -> bool:
     """Every value in this log has at most three decimals."""
-    shown = np.concatenate([view.series(name).last(5).finite().values for name in PRINTED])
-    shown = shown[shown != 0] * 1000
-    return bool(len(shown) > 5 and np.allclose(shown, np.round(shown), rtol=1e-12, atol=1e-9))
+    return rounded(view, PRINTED, decimals=3, least=6)

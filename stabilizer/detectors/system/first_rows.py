@@ -10,6 +10,7 @@ import numpy as np
 
 from stabilizer.core.records import SEVERITIES, Finding, Severity
 from stabilizer.detectors.base import Detector
+from stabilizer.detectors.evidence.rounding import rounded
 from stabilizer.runs.history import RunView
 from stabilizer.trainers.all import find
 
@@ -38,6 +39,8 @@ COEFFICIENT = 100.0
 """KL coefficient that makes the penalty the whole loss."""
 UNEXPLAINED, LARGE_LOSS = 0.02, 10_000.0
 """Explained variance and value loss of a critic that learns nothing because returns are large."""
+RATE_DECIMALS = 5
+"""Decimals of a log in which a usual learning rate, 1e-6, is printed as 0."""
 SPENT, LOST = 0.05, 0.2
 """Entropy in nats/token below which nearly every token is certain, and the share of its first value that is left."""
 
@@ -69,7 +72,7 @@ class FirstRows(Detector):
 
     Look-alikes
         A reward that is 0 in some rows, or groups alike in most of them, is an ordinary hard task. A learning rate of 0
-        in the first row is a warm-up.
+        in the first row is a warm-up. In a log whose numbers all have five decimals or fewer, a rate of 0 may be 1e-6.
 
     False alarms
         A sparse reward that nobody earns in the first rows and somebody does later: the fact is still true of the rows.
@@ -195,7 +198,7 @@ def no_gradient(view: RunView) -> Fact | None:
 def no_rate(view: RunView) -> Fact | None:
     """The learning rate is 0 after the first row."""
     rate = _all(view, "optim/lr", 3)
-    if rate is None or rate[1:].any():
+    if rate is None or rate[1:].any() or rounded(view, view.names(), RATE_DECIMALS):
         return None
     return Fact(
         "no-rate", "warn", "the learning rate is 0 after the first row", "still-warming-up",
