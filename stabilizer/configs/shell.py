@@ -169,7 +169,7 @@ class _Scan:
     def __init__(self, command: Command, path: Path, text: str):
         self.found: list[Setting] = []
         self.processes: int | None = None
-        self._words, self._path, self._text = command.words, path, text
+        self._words, self._path, self._text = _without_set(command.words), path, text
         self._launching = any(word.text in ("accelerate", "torchrun", "deepspeed") for word in self._words[:6])
         """Whether the flags are still those of a launcher."""
         self._free: list[str] = []
@@ -258,6 +258,12 @@ class _Scan:
     def _add(self, key: str, written: str, value: Any, word: Word, span: tuple[int, int] | None) -> None:
         line = self._text.count("\n", 0, word.start) + 1
         self.found.append(Setting(key=key, value=value, written=written, file=str(self._path), line=line, span=span))
+
+
+def _without_set(words: list[Word]) -> list[Word]:
+    """The words without a `--set` before a setting: --set optim.lr=1e-4."""
+    after = [*(word.text for word in words[1:]), ""]
+    return [w for w, text in zip(words, after, strict=True) if w.text != "--set" or not _OVERRIDE.fullmatch(text)]
 
 
 def _of_launcher(flag: str) -> bool:

@@ -51,6 +51,10 @@ class Schema:
     """Lists of all its keys; empty when none is known in full."""
     complete: bool = True
     """Whether a key that is not in the lists is unknown to the trainer."""
+    refuses: bool = False
+    """Whether it refuses a key that it does not know, instead of ignoring it."""
+    flags: frozenset[str] = frozenset()
+    """Options of its command that are no settings."""
     aliases: Mapping[str, str] = field(default_factory=dict)
     """Old or short spelling -> key."""
     instead: Mapping[str, str] = field(default_factory=dict)

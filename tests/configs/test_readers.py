@@ -49,6 +49,11 @@ def test_yaml_words_and_references(tmp_path) -> None:
     assert values(parsed) == {"a": True, "b": None, "c": Unresolved("${data.n}"), "d": [1, 2e-5], "e": "8"}
 
 
+def test_overrides_behind_set_are_settings(tmp_path) -> None:
+    parsed = read(tmp_path, "a.sh", "stabilizer train addition --set optim.lr=2e-2 --steps 500\n")
+    assert values(parsed) == {"optim.lr": 2e-2, "steps": 500} and at(parsed, "optim.lr") == (1, "2e-2")
+
+
 def test_json_may_be_indented_with_tabs(tmp_path) -> None:
     parsed = read(tmp_path, "experiment_config.json", '{\n\t"data": {\n\t\t"rollout_batch_size": 32\n\t}\n}\n')
     assert values(parsed) == {"data.rollout_batch_size": 32} and at(parsed, "data.rollout_batch_size") == (3, "32")

@@ -4,7 +4,7 @@ What it checks
     Every key against the trainer's own list. A key close to a known one counts as misspelt.
 Why it matters
     Hydra with `+`, YAML merged into a dictionary and shell scripts accept a misspelt key without a message, and the
-    run trains with the default of the intended key.
+    run trains with the default of the intended key. Our own trainer refuses every key that it does not know.
 Exceptions
     Keys of your own reward functions or environments are legitimate: unless a known key is close, a key is only
     mentioned, and only where the trainer's list is complete. Nothing is said where no list is known, or where the
@@ -57,17 +57,9 @@ def check(view: View) -> Iterator[Finding]:
     others: list[str] = []
     for key, setting in _strangers(view, known):
         near = next(iter(difflib.get_close_matches(key, known, 1, CLOSE)), "")
-        if near and _slip(key, near):
-            yield found(
-                view,
-                "warn",
-                key,
-                f"{trainer.title} has no key {setting.written.lstrip('-')!r}; the nearest is {near!r}",
-                why="An unknown key leaves the intended one at its default, often without a message.",
-                how=f"rename it to {near}, if that was meant",
-                sure="likely",
-                source=f"{trainer.title}'s own configuration, {trainer.newest}",
-            )
+        slip = bool(near) and _slip(key, near)
+        if slip or trainer.refuses:
+            yield _unknown(view, key, setting, near if slip else "")
         elif trainer.complete and setting.file != "--set":
             others.append(key)
     if others:
@@ -83,10 +75,27 @@ def check(view: View) -> Iterator[Finding]:
         )
 
 
+def _unknown(view: View, key: str, setting: Setting, near: str) -> Finding:
+    """A key that the trainer refuses, or that is taken for a misspelt one."""
+    trainer = view.config.trainer
+    ignored = "An unknown key leaves the intended one at its default, often without a message."
+    return found(
+        view,
+        "critical" if trainer.refuses else "warn",
+        key,
+        f"{trainer.title} has no key {setting.written.lstrip('-')!r}" + (f"; the nearest is {near!r}" if near else ""),
+        why="It refuses unknown keys and does not start." if trainer.refuses else ignored,
+        how=f"rename it to {near}, if that was meant" if near else "remove it",
+        sure="certain" if trainer.refuses else "likely",
+        source=f"{trainer.title}'s own configuration, {trainer.newest}",
+    )
+
+
 def _strangers(view: View, known: set[str]) -> Iterator[tuple[str, Setting]]:
     """The keys that are on no list of the trainer's and in no group that takes any key; none where no list is known."""
+    allowed = {*known, *view.config.trainer.flags}
     for key, setting in view.config.settings.items():
-        if known and key not in known and not any(part in key for part in OPEN_GROUPS) and not _group(key, known):
+        if known and key not in allowed and not any(part in key for part in OPEN_GROUPS) and not _group(key, known):
             yield key, setting
 
 

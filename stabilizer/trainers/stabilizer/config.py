@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from stabilizer.core.algorithms import ALGORITHMS
+from stabilizer.core.version import __version__
 from stabilizer.trainers.quantities import Ask, Quantity, divided, every, times
 from stabilizer.trainers.schema import Schema
 
@@ -97,12 +98,16 @@ def small_beta(ask: Ask) -> Mapping[str, Any]:
 OWN = Schema(
     name="stabilizer",
     title="stabilizer",
-    newest="0.1.0",
+    newest=__version__,
     quantities=quantities,
     defaults=DEFAULTS,
     signs=("task", "policy.beta", "policy.inner_epochs", "policy.minibatches", "rollout.prompts", "optim.warmup_steps"),
     commands=("stabilizer",),
     key_files=("stabilizer/keys.txt",),
     strict_yaml=True,
+    refuses=True,
+    flags=frozenset({
+        "config", "dashboard", "debug", "fork", "json", "port", "remedy", "resume", "runs", "set", "to", "variant",
+    }),
     kl_fix=small_beta,
-)
+)  # fmt: skip
