@@ -82,6 +82,7 @@ class _Page(Screen):
         self.everything = everything or analysis.run.name == PASTED  # pasted text has few rows and one question
         self.analysis = analysis
         self.view = analysis.run.history.view()
+        self.steps = analysis.run.source.steps > 0
 
     def print(self) -> None:
         self._head()
@@ -185,15 +186,16 @@ class _Page(Screen):
         state = "open" if incident.open else "resolved"
         title = f"{self.icon(incident.severity)} Incident {incident.number}"
         head = Text.assemble(
-            (title, STYLES[incident.severity]), f"  {plain(incident.lead.id)}  {WORDS[incident.severity]}, {state}, "
+            (title, STYLES[incident.severity]), f"  {plain(incident.lead.id)}  {WORDS[incident.severity]}, {state}"
         )
-        head.append(f"since step {incident.onset:,}", "bold")
+        if self.steps:
+            head.append(", ").append(f"since step {incident.onset:,}", "bold")
         self.line(head, 0)
         if incident.headline:
             self.line(plain(incident.headline))
 
     def _incident(self, incident: Incident) -> None:
-        if self.everything:
+        if self.everything and len(incident.findings) > 1:
             self._head_of(incident)
             for finding in incident.findings:
                 self._finding(finding)
@@ -235,11 +237,14 @@ class _Page(Screen):
 
     def _lead(self, finding: Finding, said: str) -> None:
         """The leading finding under the headline of its incident, which keeps the words it began with."""
-        if finding.summary != said:
+        if not said:
+            self.line(plain(finding.summary))
+        elif finding.summary != said:
             when = "last" if finding.state == "resolved" else "now"
             self.line(f"{when}: {plain(finding.summary)}", 4)
         self._drawn(finding)
-        self.line(self._seen(finding), 4, style="dim")
+        if self.steps:
+            self.line(self._seen(finding), 4, style="dim")
 
     def _finding(self, finding: Finding) -> None:
         word = (f"  {WORDS[finding.severity]}", STYLES[finding.severity])

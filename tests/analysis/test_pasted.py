@@ -177,3 +177,14 @@ def test_updates_that_were_left_out_are_a_finding_without_any_row(monkeypatch, c
     text = "[Step 20] Update Actor Ends ...\n" + "WARN: rank 0 grad_norm is not finite: inf\n" * 2
     _, found = answered(text, monkeypatch, capsys)
     assert found["findings"][0]["evidence"]["trouble"] == "verl/gradient-not-finite"
+
+
+def test_a_training_script_is_checked_and_its_arguments_are_no_row_of_metrics(monkeypatch, capsys) -> None:
+    script = (
+        "from trl import GRPOConfig, GRPOTrainer\n"
+        "args = GRPOConfig(output_dir='out', per_device_train_batch_size=4, num_generations=6,\n"
+        "    learning_rate=5e-5, beta=0.0, num_train_epochs=1, max_completion_length=256)\n"
+        "GRPOTrainer(model='m', reward_funcs=f, args=args).train()\n"
+    )
+    code, told = answered(script, monkeypatch, capsys)
+    assert code == 1 and {"lr/range", "kl/no-anchor"} <= {finding["id"] for finding in told["findings"]}

@@ -46,10 +46,12 @@ def markdown(analysis: Analysis) -> str:
 def _head(analysis: Analysis) -> list[str]:
     source = analysis.run.source
     state = f"; {md(analysis.state)} as of then" if analysis.live else ""
+    rows = f"{source.steps:,} rows, steps {analysis.first_step:,} to {analysis.last_step:,}"
+    rows = rows if source.steps else "no steps"
     return [
         f"# {md(analysis.run.name)}: {md(VERDICTS.get(analysis.verdict, analysis.verdict))}",
         "",
-        f"{md(source.trainer)}, {source.steps:,} rows, steps {analysis.first_step:,} to {analysis.last_step:,}{state}",
+        f"{md(source.trainer)}, {rows}{state}",
         *(part for line in outlook(analysis) for part in ("", f"Outlook: {md(line)}.")),
     ]
 
@@ -119,6 +121,8 @@ def _interventions(analysis: Analysis) -> list[str]:
 
 def _numbers(analysis: Analysis) -> list[str]:
     table, still = settled(numbers(analysis.run))
+    if not table:
+        return []
     lines = [
         "",
         "## Numbers",
