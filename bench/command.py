@@ -192,7 +192,7 @@ def _detect(args: argparse.Namespace) -> int:
     if args.output:
         tables.write(result, how, args.output)
     if args.keep:
-        _tell(f"kept in {measured.keep(result)}; `stabilizer detectors --markdown` is the README's table")
+        _tell(f"kept in {measured.keep(result)}; `stabilizer detectors` shows them")
     if args.json:
         print(json.dumps(result))
         return 0

@@ -44,7 +44,7 @@ def troubles() -> str:
 
 def detectors() -> str:
     """One section per detector, after the table that the command line prints."""
-    parts = ["# Detectors", "", "Generated from the docstrings; `stabilizer detectors explain ID` prints the same.", ""]
+    parts = ["# Detectors", "", "Generated from the docstrings; `stabilizer detectors ID` prints the same.", ""]
     parts += ["| id | fires when | measured: recall; false alarms per 1,000 healthy steps |", "|---|---|---|"]
     for detector in DETECTORS:
         parts.append(

@@ -22,36 +22,38 @@ from stabilizer.remedies.base import SECTIONS, Remedy
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of this verb."""
-    parser.add_argument("action", nargs="?", choices=("list", "explain"), default="list", help="default: list")
-    parser.add_argument("--markdown", action="store_true", help="print the list as a Markdown table")
     parser.add_argument(
-        "id", nargs="?", help="detector to explain, e.g. policy/entropy-collapse, or remedy, e.g. roll-back"
+        "words",
+        nargs="*",
+        metavar="ID",
+        help="detector to explain, e.g. policy/entropy-collapse, or remedy, e.g. roll-back (default: list all)",
     )
 
 
 def run(args: argparse.Namespace) -> int:
     """List all detectors, or print the page of one."""
-    if args.action == "list":
-        if args.id:
-            raise UsageError(f"list takes no id; to read one page, run `stabilizer detectors explain {args.id}`")
-        print(markdown()) if args.markdown else _list(args.json)
-    elif remedy := next((remedy for remedy in REMEDIES if remedy.id == args.id), None):
+    id = _asked(args.words)
+    if not id:
+        _list(args.json)
+    elif remedy := next((remedy for remedy in REMEDIES if remedy.id == id), None):
         _explain_remedy(remedy, args.json)
     else:
-        _explain(_named(args.id), args.json)
+        _explain(_named(id), args.json)
     return 0
 
 
-def markdown() -> str:
-    """A Markdown table: what each detector looks for, the metrics it needs, and its measured quality."""
-    rows = [f"| `{d.id}` | {page(d)['title']} | {needs_words(d)} | {in_words(d.id)} |" for d in DETECTORS]
-    return "\n".join(["| id | fires when | needs | recall; false alarms |", "|---|---|---|---|", *rows])
+def _asked(words: list[str]) -> str:
+    """The id in `ID` or `explain ID`; empty for `list` or nothing."""
+    verb, ids = (words[0], words[1:]) if words[:1] in (["list"], ["explain"]) else ("", words)
+    if len(ids) > 1 or (verb == "list" and ids):
+        raise UsageError(f"one page at a time: `stabilizer detectors {ids[0]}`")
+    if verb == "explain" and not ids:
+        raise UsageError(f"explain needs an id: `stabilizer detectors {DETECTORS[0].id}`")
+    return ids[0] if ids else ""
 
 
-def _named(id: str | None) -> Detector:
+def _named(id: str) -> Detector:
     by_id = all_detectors()
-    if id is None:
-        raise UsageError(f"explain needs an id, e.g. `stabilizer detectors explain {DETECTORS[0].id}`")
     if id in by_id:
         return by_id[id]
     endings = [known for known in by_id if known.rpartition("/")[2] == id.rpartition("/")[2]]
@@ -80,7 +82,7 @@ def _list(as_json: bool) -> None:
                 "dim",
             )
         )
-    out.print(Text("\n`stabilizer detectors explain ID` prints the page of a detector.", "dim"))
+    out.print(Text("\n`stabilizer detectors ID` prints the page of a detector.", "dim"))
 
 
 def _explain(detector: Detector, as_json: bool) -> None:

@@ -129,7 +129,7 @@ def preflights() -> Iterator[tuple[str, str]]:
 
 def manuals() -> Iterator[tuple[str, str]]:
     """The generated pages: detectors, remedies, configuration keys, the planner."""
-    yield "detectors.md", stabilizer("detectors", "--markdown")
+    yield "detectors.txt", stabilizer("detectors")
     listed = stabilizer("detectors", "--json")
     yield "detectors.json", listed
     for detector in json.loads(listed.partition("\n")[2]):
