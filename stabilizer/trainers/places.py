@@ -15,13 +15,18 @@ from typing import NamedTuple
 from stabilizer.formats import mlflow, tensorboard
 from stabilizer.runs.reader import RunError
 from stabilizer.trainers.folder import PASSED_OVER, may_be_log
-from stabilizer.trainers.reading import READERS, recognised
+from stabilizer.trainers.reading import CONSOLES, READERS, failed_in, recognised
 
 MAX_DEPTH = 4
 MAX_FOLDERS = 1000
 MAX_FILES = 5000
 MAX_LOGS = 200
 """Most logs that are listed for one root."""
+
+MOST_FAILED = 1 << 20
+"""Bytes of a console log up to which it is searched for a failure."""
+CONSOLE = "console"
+"""The format of a log that holds a failure and no numbers."""
 
 _ANYONES = {"json_log": (".jsonl", ".ndjson"), "table": (".csv", ".tsv")}
 """Formats that any program may write: listed only for files with these suffixes."""
@@ -38,12 +43,17 @@ class Place(NamedTuple):
 
 
 def format_of(path: Path) -> str:
-    """The name of the format at `path`; empty when it is unknown or unreadable."""
+    """The name of the format at `path`; empty when it is unknown or unreadable.
+
+    A console log in which training failed before its first number counts too.
+    """
     try:
-        reader = recognised(path)
+        if reader := recognised(path):
+            return reader.name
+        short = path.suffix in CONSOLES and path.stat().st_size <= MOST_FAILED
+        return CONSOLE if short and failed_in([path]) else ""
     except (OSError, RunError, ValueError):
         return ""
-    return reader.name if reader else ""
 
 
 def find(root: Path, ask: Ask = format_of) -> list[Place]:

@@ -38,7 +38,7 @@ _PACKAGES = {
     for package in trainer.packages
 }
 """Folders of code -> trainer. A trainer that grew out of another comes before it."""
-_CONSOLES = {".log", ".out", ".err", ".txt"}
+CONSOLES = {".log", ".out", ".err", ".txt"}
 """Suffixes of console logs that are searched for a failure where a folder holds no numbers."""
 
 
@@ -82,7 +82,7 @@ def _read(
     try:
         return reader.read(path, mapping=mapping, config=config)
     except RunError:
-        if guessed and reader.rank == Rank.ANYONE and (failed := _failed_in([path])):
+        if guessed and reader.rank == Rank.ANYONE and (failed := failed_in([path])):
             raise failed from None  # a console whose first line only looked like the format
         if error := _utf_16(path):
             raise error from None
@@ -179,8 +179,8 @@ def _unknown(path: Path) -> RunError:
         return RunError(f"{path}: the file is empty; was the trainer stopped before its first log or checkpoint?")
     else:
         what = "not a log in a known format"
-    consoles = [path] if path.is_file() else [file for file in sorted(path.iterdir()) if file.suffix in _CONSOLES]
-    if failed := _failed_in(consoles):
+    consoles = [path] if path.is_file() else [file for file in sorted(path.iterdir()) if file.suffix in CONSOLES]
+    if failed := failed_in(consoles):
         return failed
     for family in FAMILIES:
         if family.explain and (error := family.explain(path)):
@@ -191,7 +191,7 @@ def _unknown(path: Path) -> RunError:
     return RunError(f"{path}: {what}. Known are {known}. If it is one of them, name it with --format NAME")
 
 
-def _failed_in(consoles: list[Path]) -> NoMetrics | None:
+def failed_in(consoles: list[Path]) -> NoMetrics | None:
     """The first of some logs in which training failed before its first number."""
     for file in consoles:
         if file.is_file() and (failed := console.failed_run(file, _PACKAGES)):

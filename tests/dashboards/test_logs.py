@@ -62,6 +62,7 @@ def test_the_demo_of_the_sample_runs_opens_on_the_cases_that_trained() -> None:
     rows = run_list(runs.lines(), ListSettings(find=CASES), runs.clock()).rows
     assert {row.run for row in rows} == {"case-easyr1", "case-trl-beta0", "case-search-r1", "length-vs-published"}
     assert not [line.id for line in runs.lines() if line.id.endswith(".json")], "measurements are no log"
+    assert [line.path.parent.name for line in runs.lines() if line.source == "console"] == ["case-open-r1"]
 
 
 def test_a_log_is_listed_before_it_is_read_and_opens_as_being_read(folder: Path) -> None:
