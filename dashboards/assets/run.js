@@ -1,7 +1,7 @@
 // The run page: view settings (kept in the address), the buttons of a chart, and the keyboard.
 (function () {
   var KEYS = ["x", "y", "smooth", "find", "open", "pin", "link", "zoom", "marks"];
-  var USUAL = { x: "step", y: "auto", smooth: "0" };
+  var USUAL = { x: "step", y: "auto", smooth: "20" };
   var zooming = false;
   // Where a spreadsheet would start a formula: at the start of a cell, or after a character it may treat as a
   // separator.
@@ -172,7 +172,7 @@
     var card = plot && plot.closest(".chart");
     var keys = card ? Array.prototype.slice.call(card.querySelectorAll("[data-line]")) : [];
     if (!keys.length || !plot.data || plot.hiding) return;
-    var visible = [], places = [], raw = settings().smooth ? keys.length : 0;
+    var visible = [], places = [], raw = settings().smooth !== "0" ? keys.length : 0;
     keys.forEach(function (key, index) {
       var wanted = key.getAttribute("aria-pressed") === "false" ? false : true;
       [index].concat(raw ? [index + raw] : []).forEach(function (place) {

@@ -14,6 +14,8 @@ from stabilizer.figures.thinning import Window
 
 SMOOTHS = (0, 5, 20, 50, 200)
 """Steps a line can be averaged over."""
+SMOOTH = 20
+"""The usual choice, as in the workspace; the logged values stay behind the line, faint."""
 MAX_PINS = 40
 KEYS = ("x", "y", "smooth", "find", "open", "pin", "link", "zoom", "marks")
 
@@ -26,7 +28,7 @@ class ViewerSettings:
     theme: Theme = "light"
     x: X = "step"
     y: Y = "auto"
-    smooth: int = 0
+    smooth: int = SMOOTH
     find: str = ""
     """The search in the names of metrics."""
     open: tuple[str, ...] = ()
@@ -44,14 +46,13 @@ class ViewerSettings:
     def read(cls, run: str, theme: str, query: Mapping[str, Any]) -> ViewerSettings:
         """The settings in an address; missing or invalid ones get their defaults."""
         said = {key: str(query.get(key) or "")[:2000] for key in KEYS}
-        smooth = int(said["smooth"]) if said["smooth"].isascii() and said["smooth"].isdigit() else 0
         linked = said["link"] == "1"
         return cls(
             run,
             "dark" if theme == "dark" else "light",
             next((x for x in XS if x == said["x"]), "step"),
             next((y for y in YS if y == said["y"]), "auto"),
-            smooth if smooth in SMOOTHS else 0,
+            next((smooth for smooth in SMOOTHS if said["smooth"] == str(smooth)), SMOOTH),
             said["find"],
             tuple(id for id in FAMILIES if id in said["open"].split(",")),
             tuple(dict.fromkeys(filter(None, said["pin"].split(","))))[:MAX_PINS],
@@ -65,7 +66,7 @@ class ViewerSettings:
         said = {
             "x": self.x if self.x != "step" else "",
             "y": self.y if self.y != "auto" else "",
-            "smooth": str(self.smooth or ""),
+            "smooth": str(self.smooth) if self.smooth != SMOOTH else "",
             "find": self.find,
             "open": ",".join(self.open),
             "pin": ",".join(self.pins),

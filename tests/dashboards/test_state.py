@@ -31,7 +31,7 @@ from stabilizer.runs.writer import RunWriter
 
 def looked(runs: Runs, id: str = RUN) -> tuple[FollowedRun, BrowserState]:
     followed = runs.get(id)
-    return followed, full_update(followed, ViewerSettings(id)).seen
+    return followed, full_update(followed, ViewerSettings(id, smooth=0)).seen
 
 
 def poll(followed: FollowedRun, seen: BrowserState) -> Update | None:
@@ -301,7 +301,7 @@ def test_checkpoints_are_marked_and_a_new_one_renews_the_marks(runs_folder: Path
 
 
 def test_the_words_of_an_address_mean_the_same_when_they_come_back() -> None:
-    words = {"x": "time", "y": "log", "smooth": "20", "find": "kl|lo=&s", "open": "reward,policy"}
+    words = {"x": "time", "y": "log", "smooth": "0", "find": "kl|lo=&s", "open": "reward,policy"}
     words |= {"pin": "kl,policy/ess", "link": "1", "zoom": "1.5:200"}
     assert ViewerSettings.read("a", "dark", words).words() == words
     each = {"zoom": "kl:1.5:200~policy/ess:-3:4:0.5:0.75"}
