@@ -133,7 +133,7 @@ def left_to_people(remedy: Remedy, cause: Cause) -> str:
 
     A change of a knob against a fault elsewhere is a guess, and guesses cost accuracy: any change makes a run diverge
     from its former path, so about half of the fixes that do not help do damage. Slower learning costs more, so it needs
-    a cause that is more likely than not. A fix that changes neither weights nor data is free. A fix that makes a fault
+    a cause that is more than suspected. A fix that changes neither weights nor data is free. A fix that makes a fault
     harmless without removing it is intended for such causes.
     """
     if remedy.safety != "soft" or remedy.harmless:
@@ -142,6 +142,6 @@ def left_to_people(remedy: Remedy, cause: Cause) -> str:
         return f"it limits the effects of {cause.id} but does not remove it"
     if cause.id in OUTSIDE and not remedy.outlived(cause.id):
         return f"{cause.id} lies outside of the trainer"
-    if remedy.slows and cause.confidence < LIKELY:
-        return f"it slows learning, and {cause.id} is the cause with only {cause.confidence:.0%} confidence"
+    if remedy.slows and (cause.doubt or cause.confidence < LIKELY):
+        return f"it slows learning, and {cause.id} is only suspected ({cause.doubt or f'{cause.confidence:.0%}'})"
     return ""

@@ -114,6 +114,8 @@ class Cause:
     id: str
     confidence: float
     why: str
+    doubt: str = ""
+    """Why the cause is only suspected; empty where it is not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,8 +281,8 @@ def decode(kind: type[Any], line: bytes) -> Any:
 
 
 _OPTIONAL = frozenset({"solved", "tokens", "logps", "expected"})
-_UNSTATED = frozenset({"origin", "reason"})
-"""Fields of an action that are left out while empty, so that the hashes of older journals hold."""
+_UNSTATED = frozenset({"origin", "reason", "doubt"})
+"""Fields that are left out while empty, so that the hashes of older journals hold."""
 _FIELD_TYPES: dict[Any, Any] = {
     "int": int,
     "str": str,

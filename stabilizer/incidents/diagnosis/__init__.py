@@ -1,14 +1,14 @@
 """The likely causes of an incident, from the order of events, the configuration and what can be excluded.
 
-Every rule looks at the findings of one incident and the run so far (`case.Case`) and returns a confidence with reasons.
+Every rule looks at the findings of one incident and the run so far (`case.Case`) and returns a score with reasons.
 The root cause is the signal that moved earliest in the order in which trouble spreads (`graph`), not the largest one,
 so rules compare onsets before sizes. A knob that changed shortly before is stronger evidence than any curve. The answer
 may be "undetermined".
 
-The levels of confidence (`rules.base`): 0.95 is a fact without a second explanation (an exact invariant, an error
-message). 0.9 is a knob that changed shortly before its known effect. 0.7 is a pattern that only this cause has, or
-whose alternatives are excluded. 0.55 is a pattern that fits, while an alternative that was not measured could fit as
-well. Below 0.4 nothing is claimed.
+The scores of rules (`rules.base`): 0.95 is a fact without a second explanation (an exact invariant, an error message).
+0.9 is a knob that changed shortly before its known effect. 0.7 is a pattern that only this cause has, or whose
+alternatives are excluded. 0.55 is a pattern that fits, while an alternative that was not measured could fit as well.
+Below 0.4 nothing is claimed. `confidence` turns scores into shares of causes that were right.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from collections.abc import Sequence
 
 from stabilizer.core.records import Cause, Finding
 from stabilizer.incidents.diagnosis.case import Case
+from stabilizer.incidents.diagnosis.confidence import ENOUGH, SUSPECTED, confidences
 from stabilizer.incidents.diagnosis.rules import CAUSES, RULES
+from stabilizer.incidents.diagnosis.rules.base import PROOF
 from stabilizer.runs.history import RunView
 
 __all__ = ["CAUSES", "ENOUGH", "causes"]
 
-ENOUGH = 0.4
-"""Confidence under which the cause is reported as undetermined."""
+DOUBT = "its pattern fits other causes as well"
 MOST = 3
 """Most causes reported, the likeliest first."""
 
@@ -31,13 +32,17 @@ MOST = 3
 def causes(findings: Sequence[Finding], view: RunView) -> tuple[Cause, ...]:
     """Possible causes of an incident, most likely first; `undetermined` leads when nothing reaches `ENOUGH`."""
     case = Case(findings, view)
-    found: dict[str, Cause] = {}
+    found: dict[str, tuple[float, str]] = {}
     for name, rule in RULES:
         score, reasons = rule(case)
-        cause = Cause(name, round(min(score, 0.95), 2), "; ".join(reasons))
-        if score > 0 and (name not in found or cause.confidence > found[name].confidence):
-            found[name] = cause
-    ranked = sorted(found.values(), key=lambda cause: -cause.confidence)
+        if score > found.get(name, (0.0, ""))[0]:
+            found[name] = (min(score, PROOF), "; ".join(reasons))
+    ordered = sorted(found.items(), key=lambda item: -item[1][0])
+    scores = [score for _, (score, _) in ordered]
+    ranked = [
+        Cause(name, round(confidence, 2), why, DOUBT if score < SUSPECTED else "")
+        for confidence, (name, (score, why)) in zip(confidences(scores, view), ordered, strict=True)
+    ]
     if not ranked or ranked[0].confidence < ENOUGH:
         left = round(1 - sum(cause.confidence for cause in ranked[:1]), 2)
         words = "no logged metric points to one cause"

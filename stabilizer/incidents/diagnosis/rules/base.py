@@ -1,4 +1,4 @@
-"""A rule: a small question about a case, answered by a confidence and its reasons."""
+"""A rule: a small question about a case, answered by a score and its reasons."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from stabilizer.incidents.diagnosis.case import Case
 
 Verdict = tuple[float, list[str]]
-"""Confidence (0 for "not this") and the reasons, each with its numbers."""
+"""Score (0 for "not this") and the reasons, each with its numbers."""
 Rule = Callable[[Case], Verdict]
 Table = tuple[tuple[str, Rule], ...]
 

@@ -181,8 +181,8 @@ def critic_broken(case: Case) -> Verdict:
 def optimizer_state(case: Case) -> Verdict:
     """The optimizer's moments are not those of this run."""
     found = case.find("optim/optimizer-state", "system/resume-mismatch")
-    if found is None:
-        return NO
+    if found is None or (found.id == "system/resume-mismatch" and "signs" not in found.evidence):
+        return NO  # without signs, only the reference differs from the start, which is usual in distillation
     resumed = [e for e in case.view.events(("resume",)) if abs(e.step - found.onset_step) <= 20 * case.spacing]
     if found.onset_step > case.onset + 3 * MARGIN * case.spacing:
         return UNLIKELY, [found.summary, f"but the problem began at step {case.onset}"]
@@ -242,7 +242,7 @@ def _since(case: Case, name: str, step: int) -> Shift | None:
 
 def crash(case: Case) -> Verdict:
     """The process or a worker died, or the machine is slower than it was."""
-    found = case.find("system/crashed", "system/stalled", "system/slowdown", "system/known-trouble")
+    found = case.find("system/crashed", "system/stalled", "system/slowdown") or _message(case)
     if found is None or _stopped_by(found) in ("out-of-memory", "program-error", "config-error", *STALLS):
         return NO
     return (FITS if found.id == "system/slowdown" else 0.8), [found.summary]
@@ -250,13 +250,13 @@ def crash(case: Case) -> Verdict:
 
 def program(case: Case) -> Verdict:
     """The program stopped with an exception of its own."""
-    found = case.find("system/crashed", "system/known-trouble")
+    found = case.find("system/crashed") or _message(case)
     return (PROOF, [found.summary]) if found is not None and _stopped_by(found) == "program-error" else NO
 
 
 def memory(case: Case) -> Verdict:
     """Memory ran out, according to the error in the log."""
-    found = case.find("system/crashed", "system/known-trouble")
+    found = case.find("system/crashed") or _message(case)
     return (PROOF, [found.summary]) if found is not None and _stopped_by(found) == "out-of-memory" else NO
 
 
@@ -271,7 +271,7 @@ def leak(case: Case) -> Verdict:
 def config_error(case: Case) -> Verdict:
     """The trainer rejected its configuration."""
     found = case.find("system/config-error")
-    if found is None and (other := case.find("system/crashed", "system/known-trouble", "system/first-rows")):
+    if found is None and (other := case.find("system/crashed") or _message(case) or case.find("system/first-rows")):
         found = other if _stopped_by(other) == "config-error" else None
     return (PROOF, [found.summary]) if found is not None else NO
 
@@ -300,6 +300,13 @@ def located(cause: str) -> Rule:
         return (TURNED, [str(found.evidence["what"])]) if found and _stopped_by(found) == cause else NO
 
     return rule
+
+
+def _message(case: Case) -> Finding | None:
+    """A known message of the log. One that is mere information explains nothing that was measured."""
+    found = case.find("system/known-trouble")
+    alone = all(f.id == "system/known-trouble" for f in case.findings)
+    return found if found is not None and (alone or found.severity != "info") else None
 
 
 def _stopped_by(found: Finding) -> str:

@@ -1,0 +1,49 @@
+"""The confidence in a cause: how often a cause with this much evidence was the right one.
+
+The score of a rule says how well its pattern fits. Whether the cause is right depends more on two other things: how far
+the score is ahead of the next cause, and how many metrics were logged that could have excluded it. A logistic curve in
+both was fitted to 190 first causes with a known answer: 143 of generated faults (develop half) and 47 of real public
+logs, with equal weight for both sources and for each fault or repository. On faults and repositories left out of the
+fit, the mean distance between confidence and share right was 0.05; that of the scores alone was 0.18.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from stabilizer.incidents.diagnosis.graph import METRICS
+from stabilizer.incidents.diagnosis.rules.base import PROOF
+from stabilizer.runs.history import RunView
+
+ENOUGH = 0.4
+"""Score and confidence under which nothing is claimed."""
+BASE, AHEAD, MEASURED = -1.1, 2.0, 3.4
+"""Log-odds of a cause without any lead or metric; added per score ahead of the next cause; added when all metrics of
+`graph.METRICS` are logged."""
+SUSPECTED, SUSPICION = 0.5, 0.7
+"""Score under which a cause is only suspected, and the most confidence it gets: 10 of 14 such causes were right."""
+SEEN = 3
+"""Rows from which a metric counts as logged."""
+
+
+def confidences(scores: Sequence[float], view: RunView) -> list[float]:
+    """The confidence in each of some causes, by their scores in falling order.
+
+    The others share what the first leaves, in proportion to their scores. A proof needs no other metrics, and no metric
+    turns a score that claims nothing into a claim.
+    """
+    if not scores:
+        return []
+    first, others = scores[0], scores[1:]
+    sure = first
+    if ENOUGH <= first < PROOF:
+        odds = BASE + AHEAD * (first - max(others, default=0.0)) + MEASURED * measured(view)
+        sure = min(1 / (1 + math.exp(-odds)), SUSPICION if first < SUSPECTED else PROOF)
+    rest = (1 - sure) / max(1.0, sum(others))
+    return [sure, *(min(rest * score, sure) for score in others)]
+
+
+def measured(view: RunView) -> float:
+    """The share of the metrics in which trouble spreads that a run logs."""
+    return sum(len(view.series(name)) >= SEEN for name, _, _ in METRICS) / len(METRICS)
