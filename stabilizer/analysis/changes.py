@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from stabilizer.core.metrics import metric
+from stabilizer.core.stats import median
 from stabilizer.core.text import plain, rounded
 from stabilizer.runs.history import RunView
 
@@ -132,7 +133,7 @@ def _blocks(steps: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarr
     if len(values) <= MOST_POINTS:
         return steps, values
     edges = np.linspace(0, len(values), MOST_POINTS + 1).astype(int)
-    medians = np.array([np.median(values[a:b]) for a, b in zip(edges[:-1], edges[1:], strict=True)])
+    medians = np.array([median(values[a:b]) for a, b in zip(edges[:-1], edges[1:], strict=True)])
     return steps[edges[1:] - 1], medians
 
 

@@ -45,7 +45,7 @@ class Column:
     The arrays of a series that was handed out never change: later rows lie behind its end, and everything else copies.
     """
 
-    __slots__ = ("_signals", "_spilled", "newest", "size", "spills", "steps", "values", "whole")
+    __slots__ = ("_asked", "_signals", "_spilled", "given", "newest", "size", "spills", "steps", "values", "whole")
 
     def __init__(self, room: int = SMALLEST_ROOM, *, spills: bool = False):
         self.size = 0
@@ -59,6 +59,10 @@ class Column:
         self.steps = np.empty(room, np.int64)
         self.values = np.empty(room)
         self._signals: dict[Hashable, _Signal] = {}
+        self._asked = (-(2**63), 0)
+        """A step before the newest one, and how many rows there are up to it."""
+        self.given: Any = None
+        """The series that was handed out last: detectors ask for the same one many times a step."""
 
     @property
     def nbytes(self) -> int:
@@ -95,7 +99,12 @@ class Column:
 
     def upto(self, step: int) -> int:
         """How many rows there are up to and with a step."""
-        return self.size if self.newest <= step else int(self.steps[: self.size].searchsorted(step, side="right"))
+        if self.newest <= step:
+            return self.size
+        asked = self._asked
+        if asked[0] != step:
+            asked = self._asked = step, int(self.steps[: self.size].searchsorted(step, side="right"))
+        return asked[1]
 
     def signal(self, key: Hashable, advance: Advance, count: int) -> np.ndarray:
         """The signal known by `key`, up to row `count`."""
@@ -129,7 +138,8 @@ class Column:
 
     def _insert(self, step: int, value: float) -> None:
         """Put in, or replace, a row that is not the newest. Signals lose their rows from there on."""
-        self._spilled = None  # the arrays are replaced by copies
+        self._spilled = self.given = None  # the arrays are replaced by copies
+        self._asked = (-(2**63), 0)
         self.whole = self.whole and isfinite(value)
         steps, values = self.steps[: self.size], self.values[: self.size]
         index = int(steps.searchsorted(step))

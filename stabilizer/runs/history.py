@@ -55,11 +55,11 @@ class Series(NamedTuple):
     def last(self, count: int) -> Series:
         """The newest `count` points."""
         start = len(self.steps) - count
-        return self if start <= 0 else Series(self.steps[start:], self.values[start:])
+        return self if start <= 0 else type(self)(self.steps[start:], self.values[start:])
 
     def part(self, start: int, stop: int) -> Series:
         """Rows `start` to before `stop`."""
-        return Series(self.steps[start:stop], self.values[start:stop])
+        return type(self)(self.steps[start:stop], self.values[start:stop])
 
     def between(self, first: int, last: int) -> Series:
         """Points with first <= step <= last."""
@@ -195,7 +195,7 @@ class RunView:
 
     def names(self) -> list[str]:
         """Metrics measured at or before this step."""
-        return [name for name in self._history._columns if name in self]
+        return list(self.once(_names, len(self._history._columns)))
 
     def series(self, name: str) -> Series:
         """All points of a metric so far; empty when it was never measured."""
@@ -291,8 +291,15 @@ class RunView:
 
     def _series(self, column: Column) -> Series:
         count = column.upto(self.step)
-        kind = _FiniteSeries if column.whole else Series
-        return kind(column.steps[:count], column.values[:count])
+        given: Series | None = column.given
+        if given is None or len(given.steps) != count:
+            kind = _FiniteSeries if column.whole else Series
+            given = column.given = kind(column.steps[:count], column.values[:count])
+        return given
+
+
+def _names(view: RunView, _known: int) -> list[str]:
+    return [name for name in view._history._columns if name in view]
 
 
 def _baseline_start(view: RunView, _declared: int) -> int:

@@ -80,9 +80,11 @@ def family(points: int) -> Family:
     limits = [math.inf] * len(going[: -len(kinds[-1])]) + [1.0] * len(kinds[-1])
     rows, stopped = list(going), [False] * len(going)
     priors = [-math.log(len(kinds) * len(kind)) for kind in kinds for _ in kind]
+    stops = sorted(set((STOPS * points).astype(int).tolist()))
     for curve in going:
-        for at in sorted(set((STOPS * points).astype(int).tolist())):
-            if curve[at] - curve[0] > 0.05 * (curve[points - 1] - curve[0]) and at < _flat_from(curve, points):
+        flat = _flat_from(curve, points)
+        for at in stops:
+            if at < flat and curve[at] - curve[0] > 0.05 * (curve[points - 1] - curve[0]):
                 rows.append(np.minimum(curve, curve[at]))
                 limits.append(float(curve[at]))
                 stopped.append(True)
@@ -109,10 +111,19 @@ def _flat_from(curve: np.ndarray, points: int) -> int:
     return int(np.argmax(curve >= high)) if curve[points - 1] >= high else points
 
 
+class _Drops(NamedTuple):
+    """Steps upward, and how they lie to each curve that continues: one row per curve and column per step."""
+
+    steps: np.ndarray
+    """Centred, one in each row."""
+    along: np.ndarray
+    """How much of the step the curve explains."""
+    beside: np.ndarray
+    """Length of what it does not explain."""
+
+
 @lru_cache(maxsize=4)
-def _drops(points: int) -> tuple[np.ndarray, np.ndarray]:
-    """For each continuing curve and each point, a step upward there as far as the curve does not explain it (of length
-    1), and how much of the step the curve explains."""
+def _drops(points: int) -> _Drops:
     known = family(points)
     going = known.unit[~known.stopped]
     steps = (np.arange(points) >= (DROPS * points).astype(int)[:, None]).astype(float)
@@ -120,7 +131,7 @@ def _drops(points: int) -> tuple[np.ndarray, np.ndarray]:
     along = going @ steps.T
     beside = steps[None] - along[:, :, None] * going[:, None]
     length: np.ndarray = np.sqrt(np.einsum("ijk,ijk->ij", beside, beside))
-    return beside / length[:, :, None], along / length
+    return _Drops(steps, along, length)
 
 
 class Growth(NamedTuple):
@@ -244,9 +255,9 @@ def weighed(name: str, recent: Series) -> Growth | None:
     fit = -0.5 * (many - 2) * np.log(left / total) - 0.5 * math.log(many) + known.prior
     rises, falls = np.where(along > 0, fit, -np.inf), np.where((along < 0) & ~known.stopped, fit, -np.inf)
     spread = np.sqrt(left / max(many - 2, 1.0))
-    beside, share = _drops(points)
-    down = np.minimum(beside @ y, 0.0)
-    going = along[~known.stopped][:, None]
+    drops, going = _drops(points), along[~known.stopped][:, None]
+    down = np.minimum((drops.steps.dot(y) - drops.along * going) / drops.beside, 0.0)
+    share = drops.along / drops.beside
     left_too = np.maximum(total - going**2 - down**2, 1e-9 * total)
     fit_too = -0.5 * (many - 3) * np.log(left_too / total) - math.log(many) + known.prior[~known.stopped][:, None]
     height = going - down * share  # with the fall beside it, the curve itself is this high

@@ -82,22 +82,30 @@ def _turn(view: RunView, name: str, series: Series, *, gradual: bool) -> Change 
     """The first change after constant rows. A gradual one counts where the knob has no controller."""
     values = series.values
     least = math.log(RATE_JUMP if name == RATE else JUMP)
-    for row in ((values[1:] != values[:-1]).nonzero()[0] + 1).tolist():
-        was, now, before = float(values[row - 1]), float(values[-1]), values[max(0, row - STEADY) : row]
-        rested = len(before) == STEADY and _alike(before, 1.02 if name == RATE else 1.0)
-        if not rested or _size(was, now) < least or (not gradual and _size(was, float(values[row])) < least):
-            continue
+    knob, now = KNOB_OF_RATE if name == RATE else name, float(values[-1])
+    for row in _after_rest(values, 1.02 if name == RATE else 1.0).tolist():
+        was = float(values[row - 1])
         up = now > was
-        knob = KNOB_OF_RATE if name == RATE else name
-        if (up and name in COSTLY) or (not up and name == RATE) or view.declared(int(series.steps[row]), knob):
+        if (up and name in COSTLY) or (not up and name == RATE):
             continue
-        return Change(name, int(series.steps[row]), was, now)
+        if _size(was, now) < least or (not gradual and _size(was, float(values[row])) < least):
+            continue
+        if not view.declared(int(series.steps[row]), knob):
+            return Change(name, int(series.steps[row]), was, now)
     return None
 
 
-def _alike(values: np.ndarray, factor: float) -> bool:
-    low, high = float(values.min()), float(values.max())
-    return low == high or (factor > 1 and 0 < high <= factor * low)
+def _after_rest(values: np.ndarray, factor: float) -> np.ndarray:
+    """Rows whose value differs from the one before, where the `STEADY` rows before were within a factor."""
+    if len(values) <= STEADY:
+        return np.empty(0, int)
+    low = high = values[STEADY - 1 : -1]
+    for back in range(1, STEADY):
+        before = values[STEADY - 1 - back : -1 - back]
+        low, high = np.minimum(low, before), np.maximum(high, before)
+    alike = (low == high) | ((factor > 1) & (high > 0) & (high <= factor * low))
+    rows: np.ndarray = (alike & (values[STEADY:] != values[STEADY - 1 : -1])).nonzero()[0] + STEADY
+    return rows
 
 
 def _size(was: float, now: float) -> float:

@@ -115,8 +115,11 @@ class Prospect(NamedTuple):
     """Gain since the start, if there was one; else 0."""
     matters: float
     """Smallest gain that would justify to continue."""
-    chance: float
-    """Chance of such a gain."""
+
+    @property
+    def chance(self) -> float:
+        """Chance of such a gain."""
+        return self.growth.chance(self.matters)
 
 
 def _prospect(view: RunView, metric: str) -> Prospect | None:
@@ -126,7 +129,7 @@ def _prospect(view: RunView, metric: str) -> Prospect | None:
     rose, size = grown.rose, max(abs(grown.level), spread(view, view.series(metric)))
     gain = grown.gain / rose if rose > 0.5 else 0.0
     matters = rose * ARRIVED * max(gain, size) + (1 - rose) * SIZABLE * size
-    return Prospect(grown, gain, matters, grown.chance(matters))
+    return Prospect(grown, gain, matters)
 
 
 def _unlikely(view: RunView, metric: str) -> bool:
