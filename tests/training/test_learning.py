@@ -16,7 +16,7 @@ from stabilizer.training.rollout.rollouts import position_ids
 SETTINGS = ("rollout.prompts=8", "rollout.group_size=8", "seed=1", "policy.beta=0.02")
 
 
-def solves_length(trainer, algorithm: str, *overrides: str, steps: int = 35) -> bool:
+def solves_length(trainer, algorithm: str, *overrides: str, steps: int = 25) -> bool:
     """Whether the policy learns to write about twenty characters: it starts nine away from that, on average."""
     run = trainer(*SETTINGS, f"algorithm={algorithm}", *overrides, task="length")
     rewards = [run.train_step().metrics["reward/mean"] for _ in range(steps)]
@@ -45,9 +45,9 @@ def padding_instead_of_text(loss):
     return broken
 
 
-@pytest.mark.parametrize("fast", ["auto", "off"])
-@pytest.mark.parametrize("algorithm", ["grpo", "ppo"])
+@pytest.mark.parametrize(("algorithm", "fast"), [("grpo", "off"), ("ppo", "auto")])
 def test_it_learns(trainer, algorithm, fast):
+    """Each algorithm once: that the fast path gives the same numbers is the test after the next."""
     assert solves_length(trainer, algorithm, f"fast={fast}")
 
 
@@ -63,8 +63,10 @@ def test_with_the_fast_path_off_nothing_of_its_folder_is_imported():
     assert subprocess.run([sys.executable, "-c", code], timeout=600).returncode == 0
 
 
-def test_the_fast_path_changes_no_number_beyond_rounding(trainer):
-    runs = [trainer(f"fast={fast}", "policy.minibatches=1", folder=fast, task="length") for fast in ("auto", "off")]
+@pytest.mark.parametrize("algorithm", ["grpo", "ppo"])
+def test_the_fast_path_changes_no_number_beyond_rounding(trainer, algorithm):
+    settings = (f"algorithm={algorithm}", "policy.minibatches=1")
+    runs = [trainer(f"fast={fast}", *settings, folder=fast, task="length") for fast in ("auto", "off")]
     assert [type(run.scorer).__name__ for run in runs] == ["FastScorer", "Scorer"]
     for fast, plain in zip(*([run.train_step().metrics for _ in range(3)] for run in runs), strict=True):
         assert fast.keys() == plain.keys()
