@@ -56,9 +56,18 @@ def inject(trainer: Any, kind: str, strength: float, onset: int, turn: Turn) -> 
     fault = BY_KIND[kind]
 
     class Happens(TrainerCallback):  # type: ignore[misc, unused-ignore]
-        """The fault."""
+        """The fault. transformers may begin a step twice: at its first micro-batch, and again at the next one if the
+        accumulation has become shorter meanwhile."""
+
+        begun = False
+
+        def on_step_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+            self.begun = False
 
         def on_step_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+            if self.begun:
+                return
+            self.begun = True
             step = state.global_step + 1
             if step == onset:
                 for name, value in fault.settings.items():

@@ -193,7 +193,7 @@ _METRICS = (
     Metric("system/gpu_memory_frac", "share of memory", "fraction", "neither", "memory of the GPU in use, other programs included", "Near 1 the next allocation fails.", _STEP),
     Metric("system/gpu_memory_gb", "GB", "positive", "neither", "memory of the GPU in use, other programs included", "How much of the GPU is taken.", _STEP),
     Metric("time/step_s", "s", "positive", "down", "wall time of the whole step, validation included, monitoring excluded", "How long a step takes.", _STEP),
-    Metric("time/rollout_s", "s", "positive", "down", "wall time of generation and scoring", "How long answering takes.", _STEP),
+    Metric("time/rollout_s", "s", "positive", "down", "wall time of generation and scoring; with rollout.asynchronous, of waiting for them", "How long answering takes.", _STEP),
     Metric("time/scoring_s", "s", "positive", "down", "wall time of advantages, reference, values and what else is computed before the updates", "How long preparing takes.", _STEP),
     Metric("time/metrics_s", "s", "positive", "down", "wall time of the trainer's own metrics beyond the training pass, but for those left until the row is written", "What measuring costs.", _STEP),
     Metric("time/update_s", "s", "positive", "down", "wall time of the optimizer updates", "How long learning takes.", _STEP),

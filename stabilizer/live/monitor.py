@@ -189,7 +189,7 @@ class Monitor:
     def _note_failed_rewards(self, trainer: Trainer, step: int, metrics: Mapping[str, float]) -> None:
         failures = trainer.task.failures, trainer.collector.outages, trainer.engine.failures
         for what, reasons in zip(("a reward", "the environment", "a generation server"), failures, strict=True):
-            for reason in [reason for reason in reasons if reason not in self._reasons]:
+            for reason in [reason for reason in tuple(reasons) if reason not in self._reasons]:  # a thread may add more
                 self._reasons.add(reason)
                 self.trouble(step, f"{what} failed: {reason}")
         if failed := trainer.ungraded:

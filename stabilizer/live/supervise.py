@@ -41,6 +41,7 @@ from stabilizer.live.watchdog import SETTING
 from stabilizer.runs.heartbeats import FRESH_S, Beat, read_beats
 from stabilizer.runs.listing import whole_number
 from stabilizer.runs.reader import read_json
+from stabilizer.troubles.search import in_line
 
 POLL_S = 0.5
 """Seconds between looks at the process and its heartbeats."""
@@ -64,6 +65,8 @@ ENDING = ("SIGTERM", "SIGINT", "SIGHUP")
 HOPELESS = re.compile(r"^(?:SyntaxError|IndentationError|ImportError|ModuleNotFoundError)\b", re.MULTILINE)
 """Exceptions that the same files raise again."""
 RAISED = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Exit|Interrupt)\b")
+RANK = re.compile(r"^\[rank\d+\]:\s*")
+"""What torch puts before the lines of a traceback where several processes share the output."""
 USAGE = 2
 """The exit code of a command line that is refused."""
 CANNOT_START = 127
@@ -308,7 +311,8 @@ def hung(beats: Sequence[Beat], hang_s: float | None, began: float) -> tuple[Bea
 
 
 def _message(text: str) -> str:
-    """The last line that names an exception, else the last line."""
-    lines = [line.strip() for line in text.replace("\r", "\n").splitlines() if line.strip()]
+    """The last line that names an exception, else the last line. What other processes print about it comes last."""
+    lines = [RANK.sub("", line.strip()) for line in text.replace("\r", "\n").splitlines() if line.strip()]
     raised = [line for line in lines if RAISED.match(line)]
-    return plain((raised or lines or [""])[-1], 400)
+    causes = [line for line in raised if not ((found := in_line(line)) and found.trouble.consequence)]
+    return plain((causes or raised or lines or [""])[-1], 400)

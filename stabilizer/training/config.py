@@ -81,6 +81,8 @@ def _implied(values: Mapping[str, Any]) -> dict[str, Any]:
     truncated = any(values.get(key, full) != full for key, full in every.items())
     if values.get("rollout.engine", "builtin") != "builtin" and not truncated:
         implied |= {"policy.mismatch": "mask_sequence", "policy.mismatch_cap": 3.0}  # as TRL 1.16 with vLLM
+    if values.get("rollout.asynchronous"):
+        implied |= {"policy.mismatch": "tis_token", "policy.mismatch_cap": 2.0}
     return implied
 
 

@@ -45,9 +45,11 @@ from stabilizer.training.ranks import ALONE, Ranks, together
 from stabilizer.training.reference import Reference
 from stabilizer.training.rewards.config import read_specs
 from stabilizer.training.ring import Ring
-from stabilizer.training.rollout.collect import Collector, Episodes, unobserved, with_tokens
+from stabilizer.training.rollout.ahead import Ahead, Place
+from stabilizer.training.rollout.collect import Collector, unobserved
 from stabilizer.training.rollout.engine import Sampling
 from stabilizer.training.rollout.engines import build_engine, build_scorer
+from stabilizer.training.rollout.episodes import Episodes, with_tokens
 from stabilizer.training.rollout.logprobs import has_plain_head
 from stabilizer.training.rollout.rollouts import Rollouts
 from stabilizer.training.rollout.turns import Outcome
@@ -55,7 +57,7 @@ from stabilizer.training.saved import adapt, load_state, policy_with, starting_p
 from stabilizer.training.settings import TrainConfig
 from stabilizer.training.sharding import gathered, shard, whole
 from stabilizer.training.state import Loaded, Progress, Weights, apply, decode, to_files
-from stabilizer.training.tasks import Problem, Score, random_bits
+from stabilizer.training.tasks import Score, random_bits
 from stabilizer.training.tensor_file import TensorFile
 
 T = TypeVar("T")
@@ -114,11 +116,14 @@ class Trainer:
         self._weights = Weights(self.policy.model, self.critic, config.optim.kind)
         self._weights_of_rewards = {spec.name: spec.weight for spec in read_specs(config.reward)}
         self._folder = Path(checkpoints)
+        self._asynchronous = config.rollout.asynchronous
+        self._ahead = Ahead()
         self._ring = Ring(config.checkpoint.ring, config.checkpoint.ring_mb * 1e6)
-        own_arithmetic = config.rollout.engine == "builtin" and config.precision == "float32"
+        own_arithmetic = config.rollout.engine == "builtin" and config.precision == "float32" and not self._asynchronous
         self._progress = Progress(seed=config.seed, reuse=own_arithmetic)
         self._graded = not (config.stage == "sft" and isinstance(self.task, UnscoredTask))
         self._unsynced = 0  # updates that the engine has not received
+        self._transfer = dict[str, float]()  # metrics of the newest transfer of weights, until a step reports them
         self._torn = False  # whether a step or a load is in progress, or was interrupted
         self._begin = 0  # the step after which the current attempt began
         self.ungraded = 0
@@ -178,13 +183,10 @@ class Trainer:
         self.ungraded = 0
         step, knobs, skip = self.step + 1, read_knobs(self.controls, self.config.policy), self.controls.take_skip()
 
-        episodes = self.collector.episodes(knobs, self._problems, partial(self._random_bits, step))
+        episodes, stale = self._episodes(step, knobs)
         self.on_phase("update")
         rolled_out = perf_counter()
         knobs = self._adapted(knobs)
-        stale = {"rollout/staleness": episodes.rollouts.staleness + self._unsynced}
-        if self.engine.version:
-            stale["rollout/weight_version"] = self.engine.version - episodes.rollouts.staleness
         batch, credit, metrics = self._prepare(episodes, knobs)
         scored = perf_counter()
         self._torn = True
@@ -225,8 +227,47 @@ class Trainer:
         self._torn = False
         return StepResult(step, reported(metrics) if self.config.stage == "sft" else metrics, samples, failure)
 
+    def _episodes(self, step: int, knobs: Knobs) -> tuple[Episodes, dict[str, float]]:
+        """The batch of this step, and how old the weights are that wrote it. With `rollout.asynchronous` it was begun
+        in the step before, and that of the next step begins here."""
+        newest = self.engine.version + self._unsynced
+        place = self._place(knobs, step)
+        if self._asynchronous:
+            self.on_phase("rollout")
+        episodes = self._ahead.take(place)
+        old = 0 if episodes is None else self._ahead.updates
+        if self._asynchronous:
+            self._hand_over()
+        if episodes is None:
+            episodes = self._written(place, knobs, self.on_phase)
+        old += episodes.rollouts.staleness + self._unsynced
+        if self._asynchronous and step < self.config.steps:
+            following = self._place(knobs, step + 1, episodes.prompts_drawn)
+            self._ahead.begin(following, partial(self._written, following, knobs, unobserved))
+        age: dict[str, float] = {"rollout/staleness": old}
+        if newest > old:  # the version of a batch that an earlier process began is not known
+            age["rollout/weight_version"] = newest - old
+        return episodes, age
+
+    def _place(self, knobs: Knobs, step: int, prompts: int = 0) -> Place:
+        """Where the batch of a step begins, so many prompts after the present one."""
+        at = self._progress
+        return Place.of(knobs, seed=at.seed, salt=at.salt, step=step, cursor=at.cursor + prompts)
+
+    def _written(self, place: Place, knobs: Knobs, on_phase: Callable[[str], object]) -> Episodes:
+        """A batch with the weights that the engine has."""
+        self._take_threads()
+        return self.collector.episodes(knobs, partial(place.problems, self.task), place.random_bits, on_phase)
+
+    def _hand_over(self) -> None:
+        """Give the engine the current weights, once it writes nothing any more."""
+        self._ahead.wait()
+        if self._unsynced:
+            self._transfer = self.engine.sync(self._unsynced)
+            self._unsynced = 0
+
     def _update(self, step: int, batch: Batch, knobs: Knobs, *, skip: bool) -> dict[str, float]:
-        """All updates of the step; then the engine receives the new weights."""
+        """All updates of the step; then the engine receives the new weights, unless it is writing the next batch."""
         metrics: dict[str, float] = {"batch/updates": 0}
         if len(batch):
             seed = self._random_bits(step, "shuffle")
@@ -234,11 +275,12 @@ class Trainer:
         else:
             metrics["optim/lr"] = self.learner.set_lr(step, knobs.lr_scale)
         self._unsynced += int(metrics["batch/updates"])
-        if self._unsynced:
+        self._ahead.updates += int(metrics["batch/updates"])
+        if self._unsynced and not self._asynchronous:
             self.on_phase("sync")
-            metrics |= self.engine.sync(self._unsynced)
-            self._unsynced = 0
-        return metrics
+            self._hand_over()
+        transfer, self._transfer = self._transfer, {}
+        return metrics | transfer
 
     def _advance(self, step: int, episodes: Episodes, knobs: Knobs, metrics: Mapping[str, float]) -> None:
         """The position of the run and all adaptive state, as the next step needs them."""
@@ -257,10 +299,6 @@ class Trainer:
             return []
         samples = episodes.samples(step, wanted.count, credit.row_advantages)
         return with_tokens(samples, episodes.rollouts, self.policy.tokenizer) if wanted.tokens else samples
-
-    def _problems(self, count: int, offset: int) -> list[Problem]:
-        progress = self._progress
-        return self.task.training(count, seed=progress.seed, salt=progress.salt, cursor=progress.cursor + offset)
 
     @torch.no_grad()
     def _prepare(self, episodes: Episodes, knobs: Knobs) -> tuple[Batch, Credit, dict[str, float]]:
@@ -386,6 +424,7 @@ class Trainer:
         is reported: the failures may be the wrong answers, and the rest would look too good.
         """
         self._take_threads()
+        self._hand_over()
         wanted = self.config.validation
         problems = self.task.held_out(wanted.problems) if self._graded else []
         limit = int(self.controls.get("control/max_completion"))
@@ -437,6 +476,7 @@ class Trainer:
             self._begin = begin
 
     def _paid_now(self) -> Paid:
+        self._hand_over()
         knobs = read_knobs(self.controls, self.config.policy)._replace(filter_groups="off", advantage="none")
         rewards = np.concatenate([self._paid_ahead(knobs, batch) for batch in range(BATCHES)])
         solved = self.validate().get("accuracy/val", math.nan)
@@ -444,10 +484,7 @@ class Trainer:
 
     def _paid_ahead(self, knobs: Knobs, batch: int) -> np.ndarray:
         """Mean reward of each prompt of the next batch, or of a later one."""
-        begins, step = batch * knobs.prompts, self.step + 1 + batch
-        ahead = self.collector.episodes(
-            knobs, lambda count, offset: self._problems(count, begins + offset), partial(self._random_bits, step)
-        )
+        ahead = self._written(self._place(knobs, self.step + 1 + batch, batch * knobs.prompts), knobs, self.on_phase)
         paid_B = torch.tensor([score.reward for score in ahead.scores], dtype=torch.float64)
         return paid_B.view(-1, knobs.group_size).nanmean(1).numpy()
 
@@ -478,8 +515,9 @@ class Trainer:
 
     def _files(self) -> dict[str, bytes | TensorFile]:
         return to_files(
-            self._weights, self.learner.optimizer, self._progress, self.controls.values(), self.reference.weights
-        )
+            self._weights, self.learner.optimizer, self._progress, self.controls.values(), self.reference.weights,
+            self._ahead.waiting(),
+        )  # fmt: skip
 
     def put_back(self, state: Mapping[str, bytes]) -> None:
         """Restore `state` within the same attempt; knobs keep their current values."""
@@ -567,6 +605,7 @@ class Trainer:
     @together
     def _load(self, loaded: Loaded, *, vary_data: bool = False) -> None:
         salt = self._progress.salt
+        self._ahead.restore(loaded.waiting, self.task, self.device)
         self._torn = True
         reference = apply(loaded, self._weights, self.learner.optimizer)
         self._progress = loaded.progress

@@ -40,12 +40,15 @@ class Need(NamedTuple):
     update: int
     """What a pass with gradients needs on top of gradients at its peak."""
     generation: int
-    """The cache of keys and values, and the logits of one token."""
+    """The cache of keys and values, and the logits of one token; asynchronously also a copy of the weights."""
+    overlap: bool = False
+    """Whether generation and updates go on at the same time."""
 
     @property
     def peak(self) -> int:
-        """The most at one time: updates and generation follow each other."""
-        return sum(self[:5]) + max(self.update, self.generation)
+        """The most at one time."""
+        parts = (self.update, self.generation)
+        return sum(self[:5]) + (sum(parts) if self.overlap else max(parts))
 
 
 def needed(config: TrainConfig, *, prompt_tokens: int, processes: int = 1, device: str = "cpu") -> Need:
@@ -59,6 +62,7 @@ def needed(config: TrainConfig, *, prompt_tokens: int, processes: int = 1, devic
         weights = _bytes(list(model.parameters()))
         learning, moments = _bytes(learns), sum(_moments(p, config.optim.kind) for p in learns)
         update = _update(config, model, prompt_tokens, processes, device)
+    copied = config.rollout.asynchronous and config.rollout.engine == "builtin"
     separate = config.critic.kind == "separate"
     critic = weights + learning + moments if separate else 0
     return Need(
@@ -68,7 +72,8 @@ def needed(config: TrainConfig, *, prompt_tokens: int, processes: int = 1, devic
         reference=_reference(config, model, weights) // parts,
         critic=critic // parts,
         update=2 * update if separate else update,  # one pass goes through both models
-        generation=_generation(config, description, dtype, prompt_tokens, processes),
+        generation=_generation(config, description, dtype, prompt_tokens, processes) + (weights if copied else 0),
+        overlap=copied,
     )
 
 

@@ -331,6 +331,7 @@ def refuse(config: TrainConfig, ranks: Ranks) -> None:
     engine, gpus = config.rollout.engine, torch.cuda.device_count()
     wrong = {
         f"rollout.engine = {engine!r}: with several processes it must be builtin": engine != "builtin",
+        "rollout.asynchronous = True: with several processes it must be false": config.rollout.asynchronous,
         f"{ranks.on_this_machine} processes on a machine with {gpus} GPUs: start at most one for each GPU, or set"
         " device=cpu": config.device != "cpu" and 0 < gpus < ranks.on_this_machine,
     }

@@ -233,6 +233,10 @@ class RolloutConfig:
     engine: Literal["builtin", "vllm", "vllm-server"] = "builtin"
     """Generation engine: the trainer's own sampler, which shares the learner's weights, or vLLM with a copy of them, in
     this process or as servers."""
+    asynchronous: bool = False
+    """Generate and score the batch of the next step while the learner updates. Answers are then one step of updates old
+    (`rollout/staleness`), and `policy.mismatch` corrects for it, by default with `tis_token` up to 2. The built-in
+    engine samples from a copy of the weights."""
     vllm: VllmConfig = field(default_factory=VllmConfig)
     """Settings of vLLM."""
     server: ServerConfig = field(default_factory=ServerConfig)
@@ -622,6 +626,23 @@ def _part_rules(c: TrainConfig) -> Rules:
             "at least 2: one prompt token and one completion token",
         ),
         (
+            "rollout.asynchronous",
+            not (c.rollout.asynchronous and c.rollout.engine == "vllm"),
+            "false with rollout.engine=vllm, which generates in the learner's process; servers can (vllm-server)",
+        ),
+        ("rollout.asynchronous", not (c.rollout.asynchronous and c.stage == "sft"), "false in the stage `sft`"),
+        (
+            "policy.mismatch",
+            not c.rollout.asynchronous or c.policy.mismatch != "none",
+            "a correction with rollout.asynchronous, such as tis_token: answers come from older weights",
+        ),
+        (
+            "rollout.asynchronous",
+            not (c.rollout.asynchronous and c.rollout.engine == "vllm-server" and _cut(c.rollout)),
+            "false with top_p, top_k or min_p on servers: they report log-probabilities of the reduced distribution,"
+            " which the correction for older weights cannot use",
+        ),
+        (
             "rollout.server.urls",
             bool(c.rollout.server.urls) == (c.rollout.engine == "vllm-server"),
             "at least one address with rollout.engine=vllm-server, and empty otherwise",
@@ -635,6 +656,10 @@ def _part_rules(c: TrainConfig) -> Rules:
         ("rollout.vllm.probe", c.rollout.vllm.probe >= 1, "at least 1: nothing else shows stale weights"),
         ("rollout.vllm.tolerance", (c.rollout.vllm.tolerance or 0) >= 0, "0 or more, or null"),
     )
+
+
+def _cut(rollout: RolloutConfig) -> bool:
+    return (rollout.top_k, rollout.top_p, rollout.min_p) != (0, 1.0, 0.0)
 
 
 def _searches(config: TrainConfig) -> bool:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from stabilizer.core import json_text
 from stabilizer.core.knobs import Checkpoint
 from stabilizer.training.optimizer import kept_of
+from stabilizer.training.rollout.ahead import Waiting, from_parts, to_parts
 from stabilizer.training.sharding import is_part, like
 from stabilizer.training.tensor_file import TensorFile
 
@@ -97,6 +98,7 @@ def to_files(
     progress: Progress,
     knobs: Mapping[str, float],
     reference: Mapping[str, Tensor] | None = None,
+    waiting: Waiting | None = None,
 ) -> dict[str, bytes | TensorFile]:
     """The state as named files. Weights keep their bits, NaN included, and are read when a file is written."""
     moments = {
@@ -108,8 +110,10 @@ def to_files(
     tensors["optimizer.safetensors"] = moments
     if reference:
         tensors["reference.safetensors"] = reference
-    files = {file: TensorFile(named) for file, named in tensors.items()}
     state = {"progress": asdict(progress), "knobs": dict(knobs)}
+    if waiting:
+        tensors["ahead.safetensors"], state["ahead"] = to_parts(waiting)
+    files = {file: TensorFile(named) for file, named in tensors.items()}
     return files | {"state.json": json.dumps(state, indent=1).encode()}
 
 
@@ -123,6 +127,8 @@ class Loaded:
     reference: Mapping[str, Tensor] | None
     progress: Progress
     knobs: Mapping[str, float]
+    waiting: Waiting | None = None
+    """The batch that was generated ahead."""
 
 
 def decode(files: Mapping[str, bytes], weights: Weights) -> Loaded:
@@ -130,7 +136,7 @@ def decode(files: Mapping[str, bytes], weights: Weights) -> Loaded:
     try:
         models, moments = decode_weights(files, weights), _moments(files, weights)
         knobs = {str(name): float(value) for name, value in _position(files)["knobs"].items()}
-        return Loaded(models, moments, _reference(files, weights), decode_progress(files), knobs)
+        return Loaded(models, moments, _reference(files, weights), decode_progress(files), knobs, _waiting(files))
     except (SafetensorError, KeyError, TypeError, AttributeError, OverflowError, RuntimeError) as error:
         raise ValueError(f"it does not load ({type(error).__name__}: {error})") from error
 
@@ -196,6 +202,12 @@ def _reference(files: Mapping[str, bytes], weights: Weights) -> dict[str, Tensor
     if odd := [name for name, tensor in reference.items() if shapes.get(name) != tensor.shape]:
         raise ValueError(f"its reference has {odd[0]}, which does not fit the model")
     return dict(reference)
+
+
+def _waiting(files: Mapping[str, bytes]) -> Waiting | None:
+    if "ahead.safetensors" not in files:
+        return None
+    return from_parts(from_safetensors(files["ahead.safetensors"]), _position(files)["ahead"])
 
 
 def decode_progress(files: Mapping[str, bytes]) -> Progress:

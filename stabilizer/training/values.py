@@ -103,7 +103,9 @@ def value_loss(
     error_BT = (value_BT - return_BT).masked_fill(~mask_BT, 0.0).square()
     worst_BT = error_BT
     if clip_range is not None:
-        near_BT = old_value_BT + (value_BT - old_value_BT).clamp(-clip_range, clip_range)
+        moved_BT = value_BT - old_value_BT
+        bounded_BT = old_value_BT + moved_BT.clamp(-clip_range, clip_range)
+        near_BT = torch.where(moved_BT.abs() > clip_range, bounded_BT, value_BT)  # old + moved rounds: not a clip
         worst_BT = torch.maximum(error_BT, (near_BT - return_BT).masked_fill(~mask_BT, 0.0).square())
     loss = average_tokens(worst_BT, mask_BT, average, max_completion, normalizer) / 2
     with torch.no_grad():

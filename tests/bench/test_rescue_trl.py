@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 
 from bench.rescue_trl import measure
-from bench.rescue_trl.faults import FAULTS
+from bench.rescue_trl.faults import FAULTS, inject
 from bench.rescue_trl.measure import AUTO, OFF, Case
 
 
@@ -60,3 +61,13 @@ def test_what_is_not_made_yet_is_left_out_and_said(tmp_path):
     result = measure.figures([case.twin, case], tmp_path)
     assert result["left out"] == 1 and result["faults"] == 0 and result["healthy"] == 1
     assert any("NOT COMPLETE: 1 cases" in line for line in measure.statements(result))
+
+
+def test_a_step_that_begins_twice_is_harmed_once():
+    turned = []
+    callback = inject(None, "batch-shrunk", 3, 5, lambda name, value: turned.append((name, value)))
+    for step in (4, 4, 5):  # the step before the onset is state 4: its second micro-batch begins it again
+        callback.on_step_begin(None, SimpleNamespace(global_step=step), None)
+        if step == 5:
+            callback.on_step_end(None, SimpleNamespace(global_step=step), None)
+    assert turned == [("prompts", 3), ("lr", 2.0)]

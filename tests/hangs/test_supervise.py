@@ -18,6 +18,12 @@ from stabilizer.runs.heartbeats import Beat
 
 RUN = [sys.executable, "-m", "stabilizer", "supervise", "--pause", "0.1"]
 
+TORCHRUN = """[rank1]: Traceback (most recent call last):
+[rank1]: ModuleNotFoundError: No module named 'a_module_that_is_not_there'
+[rank0]: RuntimeError: [gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.3]:21432
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+"""
+
 
 def supervised(*words: str, code: str, timeout: float = 120.0) -> subprocess.CompletedProcess[str]:
     command = [*RUN, *words, "--", sys.executable, "-c", code]
@@ -52,8 +58,9 @@ def test_a_crash_that_does_not_come_back_ends_well(tmp_path):
         "import a_module_that_is_not_there",
         "raise ValueError('global batch 7 must be evenly divisible by num_generations 8')",
         "raise SystemExit(2)",
+        f"import sys; sys.stderr.write({TORCHRUN!r}); sys.exit(1)",
     ],
-    ids=["import", "configuration", "usage"],
+    ids=["import", "configuration", "usage", "import in one of two processes"],
 )
 def test_an_error_that_would_come_again_is_not_restarted(code):
     done = supervised(code=code)

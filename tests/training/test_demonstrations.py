@@ -21,6 +21,10 @@ def sft(task, *overrides, path):
     return Trainer(load_config(task, chosen), checkpoints=path)
 
 
+def next_problems(run):
+    return run.task.training(2, seed=0, salt=0, cursor=0)
+
+
 def first_batch(run):
     """What the next step learns from, and its metrics."""
     seen, update = [], run.learner.update
@@ -80,10 +84,10 @@ def test_demonstrations_come_from_a_column_of_text_or_messages(tmp_path):
     common = (f"data.path={tmp_path}/d.jsonl", "model=builtin:addition", "data.held_out=0", "rollout.prompts=2")
     answers = sft(None, *common, path=tmp_path / "a")
     assert answers.config.optim.lr == 4e-4, "SMALL sets it"
-    assert {answers.task.demonstration(problem, 0) for problem in answers._problems(2, 0)} == {"2", "4"}
+    assert {answers.task.demonstration(problem, 0) for problem in next_problems(answers)} == {"2", "4"}
     assert answers.validate() == {}, "without reward functions there is nothing to grade"
     shown = sft(None, *common, "data.completion_column=shown", "rollout.max_completion=3", path=tmp_path / "b")
-    assert {shown.task.demonstration(problem, 0) for problem in shown._problems(2, 0)} == {"two", "four"}
+    assert {shown.task.demonstration(problem, 0) for problem in next_problems(shown)} == {"two", "four"}
     batch, _ = first_batch(shown)
     assert batch.mask_BT.sum().item() == 6, "cut at three tokens"
     with pytest.raises(ValueError, match="column 'gone' .data.completion_column. holds null for the prompt"):

@@ -1,5 +1,7 @@
 """Models of other families, tiny and with random weights: sampled from, learned with, saved and loaded."""
 
+from functools import partial
+
 import pytest
 import torch
 import transformers as hf
@@ -191,7 +193,8 @@ def test_a_mixture_of_experts_learns_to_spread_its_tokens(trainer, tmp_path):
         for coef in ("null", "0", "3")
     }
     twin = trainer(f"model={folder}", folder="twin")
-    episodes = twin.collector.episodes(read_knobs(twin.controls, twin.config.policy), twin._problems, lambda _: 5)
+    knobs = read_knobs(twin.controls, twin.config.policy)
+    episodes = twin.collector.episodes(knobs, partial(twin._place(knobs, 1).problems, twin.task), lambda _: 5)
     rollouts = episodes.rollouts
     with torch.no_grad():
         scored = Scorer().logps(twin.policy.model, rollouts, 1.0, balance=True)

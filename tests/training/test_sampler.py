@@ -1,5 +1,6 @@
 import json
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -259,10 +260,10 @@ def test_a_step_with_a_cut_is_on_policy_by_the_full_distribution(trainer):
 
 def test_a_completion_ends_with_a_stop_text_and_the_reward_reads_what_is_before_it(trainer):
     free = trainer("rollout.temperature=1.5", task="length", folder="free")
-    plain = free.collector.episodes(knobs_of(free), free._problems, lambda purpose: 7).rollouts
+    plain = free.collector.episodes(knobs_of(free), prompts_of(free), lambda purpose: 7).rollouts
     pair = next(text[3:5] for text in plain.texts if len(text) > 8)  # two tokens, in the middle of a completion
     run = trainer("rollout.temperature=1.5", f"rollout.stop=['{pair}']", task="length")
-    cut = run.collector.episodes(knobs_of(run), run._problems, lambda purpose: 7).rollouts
+    cut = run.collector.episodes(knobs_of(run), prompts_of(run), lambda purpose: 7).rollouts
     ended = 0
     for row, text in enumerate(plain.texts):
         before, found, _ = text.partition(pair)
@@ -287,3 +288,7 @@ def test_generation_itself_ends_at_a_stop_text(policy):
 
 def knobs_of(run):
     return read_knobs(run.controls, run.config.policy)
+
+
+def prompts_of(run):
+    return partial(run._place(knobs_of(run), 1).problems, run.task)

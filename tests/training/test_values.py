@@ -168,6 +168,17 @@ def test_value_loss_takes_the_larger_of_two_errors():
     assert value.grad.tolist() == approx([[0, 2 / 3, 0.2 / 3, 0]])
 
 
+def test_a_value_within_the_range_is_not_clipped_by_rounding():
+    generator = torch.Generator().manual_seed(0)
+    old, moved, returns = (torch.randn(64, 8, generator=generator) for _ in range(3))
+    mask = torch.ones(64, 8).bool()
+    value = old + 0.01 * moved.clamp(-2, 2)
+    loss, metrics = value_loss(value, old, returns, mask, 0.2)
+    plain, _ = value_loss(value, old, returns, mask, None)
+    assert metrics["value/clip_frac"] == 0 and loss == plain
+    assert value_loss(value, old, returns, mask, 0.005)[1]["value/clip_frac"] > 0
+
+
 def test_value_loss_without_a_range_is_half_the_squared_error():
     loss, metrics = value_loss(f64([[2, 5]]), f64([[1, 1]]), f64([[3, 3]]), torch.tensor([[YES, YES]]), None)
     assert loss == 1.25 and metrics["value/clip_frac"] == 0  # (1 + 4) / 2 / 2

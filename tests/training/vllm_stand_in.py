@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
+import time
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -35,6 +36,10 @@ class StandIn(ThreadingHTTPServer):
         """Route -> how many further questions are answered with an error of the server."""
         self.hangs = False
         """Whether completions never end."""
+        self.delay_s = 0.0
+        """Seconds that every completion takes; all of them at the same time."""
+        self.log: list[str] = []
+        """Routes in order, with `begins` and `ends` for each completion."""
         self.closing = threading.Event()
         self.keeps_old_weights = False
         """Whether new weights are accepted and lost, while their version is taken."""
@@ -111,6 +116,10 @@ class _Handler(BaseHTTPRequestHandler):
     server: StandIn
 
     def _answered(self, body: dict[str, Any]) -> None:
+        completes = "prompt_logprobs" not in body.get("sampling_params", {"prompt_logprobs": 0})
+        self.server.log.append("begins" if completes else self.path)
+        if completes:
+            time.sleep(self.server.delay_s)
         try:
             if self.server.hangs:
                 code, answer = 200, self.server.answer(self.path, body)
@@ -121,6 +130,8 @@ class _Handler(BaseHTTPRequestHandler):
             code, answer = 404, {"detail": "Not Found"}
         except Exception as error:
             code, answer = 500, {"error": str(error)}
+        if completes:
+            self.server.log.append("ends")
         data = json.dumps(answer).encode()
         self.send_response(code)
         self.send_header("Content-Length", str(len(data)))

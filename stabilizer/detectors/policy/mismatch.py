@@ -88,7 +88,8 @@ class Mismatch(Detector):
         reward, since = progress(view), outcome(view, onset)
         fell = since is not None and since.fell
         lost = bool(reward and reward.dropped and not reward.rising and reward.drop_step >= onset - 20)
-        excused = level_of(view, "rollout/staleness") >= 1 or (view.latest("control/mismatch") or 0) > 0
+        stale = level_of(view, "rollout/staleness")
+        excused = stale >= 1 or (view.latest("control/mismatch") or 0) > 0
         severity: Severity
         if (plain or grown) and reward and lost:
             severity, fate = "critical", f", and {reward.metric} has fallen from {reward.best:.3g} to {reward.now:.3g}"
@@ -99,9 +100,10 @@ class Mismatch(Detector):
             )
         else:
             severity, fate = "info", ""
+        late = f" over {stale:.0f} updates" if stale >= 1 else ""
         return self.finding(
             view, severity, onset,
-            f"engine and trainer disagree: {metric.split('/')[-1]} is {now:.2g} (limit {limit:g}){fate}",
+            f"engine and trainer disagree{late}: {metric.split('/')[-1]} is {now:.2g} (limit {limit:g}){fate}",
             metric=metric, baseline=grown.expected if grown else limit, now=now,
         )  # fmt: skip
 

@@ -108,7 +108,7 @@ class Invariant(Detector):
     ratio: float = 0.01
     """Largest |ratio - 1| before any update, in float32 by the builtin engine (correct runs: 1e-4)."""
     kl: float = 1e-5
-    """Largest KL between that engine and the learner, nats per token (correct runs: 1e-11)."""
+    """Largest KL between that engine and the learner with the same weights, nats per token (correct runs: 1e-11)."""
     loose_ratio: float = 1.0
     """Median over 5 rows of |ratio - 1| of the worst token, in any precision."""
     probe: float = 1e-3
@@ -181,7 +181,7 @@ class Invariant(Detector):
                     " compute different probabilities for the same text",
                 )  # fmt: skip
             kl = view.latest("policy/mismatch_kl")
-            if kl is not None and kl > self.kl:
+            if kl is not None and kl > self.kl and not view.latest("rollout/staleness"):
                 yield Broken(
                     "critical", "policy/mismatch_kl", self.kl, kl,
                     f"sampler and learner differ by a KL of {kl:.2g} nats/token on the same weights in float32",

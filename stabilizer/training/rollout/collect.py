@@ -7,13 +7,12 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from stabilizer.core.records import Sample
 from stabilizer.training.advantages import silent_groups
 from stabilizer.training.demonstrations import demonstrated
 from stabilizer.training.environments.own import OwnEnvironment
@@ -21,61 +20,13 @@ from stabilizer.training.knobs import Knobs
 from stabilizer.training.model import Policy
 from stabilizer.training.ranks import ALONE, Ranks
 from stabilizer.training.rollout.engine import Cut, Engine, Sampling
+from stabilizer.training.rollout.episodes import Episodes
 from stabilizer.training.rollout.rollouts import Rollouts, concat
 from stabilizer.training.rollout.turns import Outcome, Played, Stops, cut_at, play
 from stabilizer.training.settings import TrainConfig
 from stabilizer.training.tasks import Problem, Score, Task
 
 NO_REWARD = "the environment gave no reward, and there is no reward function"
-
-
-class Episodes(NamedTuple):
-    """The data a step can learn from, per row: a problem, a completion, its score, and its outcome in an
-    environment."""
-
-    problems: list[Problem]
-    rollouts: Rollouts
-    scores: list[Score]
-    outcomes: list[Outcome]
-    prompts_drawn: int
-    greedy: Episodes | None = None
-    """The greedy completion of each prompt, for advantages that are measured from it."""
-
-    def samples(self, step: int, groups: int, advantages: Callable[[int], list[float]]) -> list[Sample]:
-        """The first groups in readable form."""
-        rollouts, size = self.rollouts, self.rollouts.group_size
-        count = min(groups * size, len(self.scores))
-        advantage = advantages(count)
-        lengths, truncated = rollouts.length_B[:count].tolist(), rollouts.truncated_B[:count].tolist()
-        return [
-            Sample(
-                step=step,
-                group=row // size,
-                prompt=self.problems[row].prompt,
-                completion=rollouts.texts[row],
-                reward=self.scores[row].reward,
-                advantage=advantage[row],
-                rewards={**self.scores[row].components, **self.scores[row].extra},
-                length=lengths[row],
-                truncated=truncated[row],
-                solved=None if self.scores[row].failed else self.scores[row].solved,
-                expected="" if self.problems[row].answer is None else str(self.problems[row].answer),
-            )
-            for row in range(count)
-        ]
-
-
-def with_tokens(samples: list[Sample], rollouts: Rollouts, tokenizer: PreTrainedTokenizerBase) -> list[Sample]:
-    """The same samples with each of their tokens and its log-probability."""
-    told = []
-    for row, sample in enumerate(samples):
-        span = int(rollouts.span_B[row])
-        ids, chosen = rollouts.completion_ids_BT[row, :span].tolist(), rollouts.mask_BT[row, :span].tolist()
-        logps = rollouts.logp_BT[row, :span].tolist()
-        words = tokenizer.batch_decode([[id] for id in ids], clean_up_tokenization_spaces=False)
-        likely = tuple(round(logp, 4) if own else None for logp, own in zip(logps, chosen, strict=True))
-        told.append(replace(sample, tokens=tuple(words), logps=likely))
-    return told
 
 
 def unobserved(phase: str) -> None:
@@ -111,12 +62,17 @@ class Collector:
         """Episodes whose environment failed so far, by reason."""
 
     def episodes(
-        self, knobs: Knobs, problems: Callable[[int, int], list[Problem]], seed: Callable[[str], int]
+        self,
+        knobs: Knobs,
+        problems: Callable[[int, int], list[Problem]],
+        seed: Callable[[str], int],
+        on_phase: Callable[[str], object] | None = None,
     ) -> Episodes:
         """Episodes of one step; with `resample`, from fresh prompts until enough groups can teach something.
 
         `problems(count, offset)` returns the next prompts, `seed(purpose)` the step's random numbers.
         """
+        on_phase = on_phase or self.on_phase
         again = knobs.filter_groups == "resample" and knobs.group_size > 1
         draws = self._config.policy.resample_batches if again else 1
         parts: list[Episodes] = []
@@ -131,9 +87,9 @@ class Collector:
                 cut=self._cut,
             )
             answered = self._shown if self._config.stage == "sft" else self._answered
-            parts.append(answered(fresh, sampling, self.on_phase))
+            parts.append(answered(fresh, sampling, on_phase))
             if knobs.advantage == "greedy":
-                greedy.append(self._answered(fresh, Sampling(1, 0.0, knobs.max_completion), self.on_phase))
+                greedy.append(self._answered(fresh, Sampling(1, 0.0, knobs.max_completion), on_phase))
             if draw + 1 < draws and _with_signal(parts, knobs.group_size) >= knobs.prompts:
                 break
         joined = self._joined(parts)

@@ -9,7 +9,7 @@ import torch
 from stabilizer.training.model import Policy
 from stabilizer.training.rollout.engine import Engine
 from stabilizer.training.rollout.logprobs import Scorer
-from stabilizer.training.rollout.sampler import Sampler
+from stabilizer.training.rollout.sampler import CopySampler, Sampler
 from stabilizer.training.settings import RolloutConfig, TrainConfig
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def build_scorer(config: TrainConfig) -> Scorer:
 def build_engine(config: RolloutConfig, policy: Policy) -> Engine:
     """The engine that `rollout.engine` names, with the policy's current weights; ValueError if it is unavailable."""
     if config.engine == "builtin":
-        return Sampler(policy)
+        return CopySampler(policy) if config.asynchronous else Sampler(policy)
     from stabilizer.training.rollout.synced import SyncedEngine
 
     server = _server(config, policy)
@@ -48,7 +48,7 @@ def build_engine(config: RolloutConfig, policy: Policy) -> Engine:
         )
     usual = EXACT if server.exact and policy.model.dtype is torch.float32 else COARSE
     tolerance = usual if config.vllm.tolerance is None else config.vllm.tolerance
-    return SyncedEngine(policy, server, tolerance=tolerance, probe=config.vllm.probe)
+    return SyncedEngine(policy, server, tolerance=tolerance, probe=config.vllm.probe, held=config.asynchronous)
 
 
 def _server(config: RolloutConfig, policy: Policy) -> Server:

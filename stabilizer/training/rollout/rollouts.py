@@ -6,8 +6,9 @@ Shape letters: B rows (completions, those of one prompt next to each other), P p
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -59,6 +60,12 @@ class Rollouts:
             texts=[],
             entropy_BT=None if self.entropy_BT is None else self.entropy_BT[row_R],
         )
+
+    def on(self, device: torch.device) -> Rollouts:
+        """The same on a device."""
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        moved: dict[str, Any] = {name: value.to(device) for name, value in values.items() if isinstance(value, Tensor)}
+        return replace(self, **moved)
 
     def trimmed(self) -> Rollouts:
         """The same without the positions that are padding in every row."""

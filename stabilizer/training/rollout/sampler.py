@@ -5,6 +5,7 @@ Shape letters: P prompts, B rows = P x group size, L prompt length, T completion
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections import Counter
 from collections.abc import Sequence
@@ -129,6 +130,24 @@ class Sampler:
                 ModelWriter(self._model, mask, size), ids_PL[of_P, -longest:], fitted, stops, draws, row_B, ends
             )
         return written
+
+
+class CopySampler(Sampler):
+    """Generates with a copy of the policy, which changes only by `sync`: the learner may update meanwhile."""
+
+    def __init__(self, policy: Policy):
+        super().__init__(Policy(copy.deepcopy(policy.model).requires_grad_(False), policy.tokenizer))
+        self._learner = policy.model
+        self.version = 1
+
+    @torch.no_grad()
+    def sync(self, updates: int = 1) -> dict[str, float]:
+        """Copy the learner's weights."""
+        for kind in (nn.Module.parameters, nn.Module.buffers):
+            for ours, theirs in zip(kind(self._learner), kind(self._model), strict=True):
+                theirs.copy_(ours)
+        self.version += updates
+        return {}
 
 
 class Draws:

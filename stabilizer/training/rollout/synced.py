@@ -100,12 +100,13 @@ class StaleWeights(ValueError):
 
 class SyncedEngine:
     """The `Engine` over a `Server`: weights are transferred at its creation, by `sync`, and after unannounced
-    changes."""
+    changes; with `held` only by `sync`, because the learner updates while this generates."""
 
-    def __init__(self, policy: Policy, server: Server, *, tolerance: float, probe: int):
+    def __init__(self, policy: Policy, server: Server, *, tolerance: float, probe: int, held: bool = False):
         self._model, self._tokenizer = policy
         self._server = server
         self._tolerance = tolerance
+        self._held = held
         self._own_stops = end_ids(policy)
         self._probe = probe_sequences(policy, probe, min(PROBE_LENGTH, server.max_length - 1))
         self._before: tuple[Tensor, Tensor] | None = None  # the probe's log-probabilities here and there, last time
@@ -144,7 +145,7 @@ class SyncedEngine:
 
     def generate(self, prompts: Sequence[Sequence[int]], sampling: Sampling) -> Rollouts:
         """`group_size` completions per prompt; StaleWeights if the current weights could not be transferred."""
-        if self._changes != self._count_changes():
+        if not self._held and self._changes != self._count_changes():
             self.sync()
         if self._refusal:
             raise StaleWeights(
