@@ -75,11 +75,6 @@ def _set(view: RunView, *keys: str) -> float | None:
     return None
 
 
-def _learns(view: RunView) -> bool:
-    norm = _values(view, "optim/grad_norm")
-    return len(norm) > 0 and float(np.median(norm)) > 0
-
-
 def loss_is_kl(view: RunView) -> str:
     """The loss starts at 0 and follows the KL."""
     loss, kl = _both(view, "policy/loss", "policy/kl_ref")

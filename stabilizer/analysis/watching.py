@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from stabilizer.core.records import Cause, RemedyAdvice
 from stabilizer.detectors import DETECTORS
@@ -11,7 +11,6 @@ from stabilizer.incidents.diagnosis import causes
 from stabilizer.incidents.watch import Outcomes, Watch
 from stabilizer.remedies import advise, fitted
 from stabilizer.runs.history import RunView
-from stabilizer.runs.loaded import LoadedRun
 
 
 def new_watch(detectors: Sequence[Detector] = DETECTORS, outcomes: Outcomes | None = None) -> Watch:
@@ -23,18 +22,3 @@ def advice(found: Sequence[Cause], view: RunView, onset: int, harm: bool) -> tup
     """Remedies for the causes of an incident of a live run."""
     ours = view.about("trainer", "stabilizer") == "stabilizer"
     return fitted(advise(found, view, onset), harm=harm, state="running", ours=ours)
-
-
-def watch_run(
-    run: LoadedRun, detectors: Sequence[Detector] = DETECTORS, told: Callable[[int, int], None] = lambda row, rows: None
-) -> Watch:
-    """Replay a run in the order it was written; the watch then holds the same state as a live one.
-
-    `told` is called before every row is judged, with its number and the number of rows.
-    """
-    watch = new_watch(detectors)
-    for row, view in enumerate(run.views(), 1):
-        told(row, len(run.ticks))
-        watch.tick(view)
-    watch.end(run.history.view())
-    return watch

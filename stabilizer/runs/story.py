@@ -179,14 +179,10 @@ class Hypothesis:
     expects: str
     guard: str
     """The metric that must not get worse; empty where the journal names none."""
-    guard_level: float | None
-    guard_noise: float | None
     horizon: int | None
     """Steps until it is judged."""
     undo: Mapping[str, Any]
     """Knob -> the value it goes back to."""
-    returns_to: int | None
-    """The step of the checkpoint that it goes back to first."""
     cost: str
 
 
@@ -303,21 +299,14 @@ def _hypothesis(proposed: Action, applied: Action | None) -> Hypothesis | None:
         why=_text(card.get("why")) or proposed.text,
         expects=_text(card.get("expects")),
         guard=_text(guard.get("guard")),
-        guard_level=_number(guard.get("guard_level")),
-        guard_noise=_number(card.get("guard_noise")),
         horizon=_whole(card.get("horizon_steps")),
         undo=undo if isinstance(undo, Mapping) else {},
-        returns_to=_whole(card.get("rollback_to")),
         cost=_text(card.get("cost")),
     )
 
 
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else ""
-
-
-def _number(value: Any) -> float | None:
-    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
 
 def _whole(value: Any) -> int | None:

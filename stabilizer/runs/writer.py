@@ -152,10 +152,6 @@ class RunWriter:
         self.disk.do(partial(self._actions.append, encode(entry), sync=sync), room=None, **patience_s)
         return entry
 
-    def sync_soon(self) -> None:
-        """Have findings and journal synced to the disk in the background."""
-        self._syncer.soon(self._findings, self._actions)
-
     def begin_attempt(
         self, from_step: int, reason: str, *, parent: int | None = None, history: History | None = None
     ) -> int:

@@ -17,7 +17,7 @@ import pytest
 from rich.console import Console
 
 from bench.trust.damage import BEHIND_A_VALID_HASH, flip_a_bit
-from stabilizer.analysis.watching import watch_run
+from stabilizer.analysis.analyse import analyse
 from stabilizer.cli import main
 from stabilizer.commands.live_run import command, follow
 from stabilizer.core.metrics import VOCABULARY
@@ -171,13 +171,14 @@ def test_the_live_watch_and_the_replay_of_its_run_agree(tmp_path) -> None:
     config = small_config(40, "optim.lr=0.02", "optim.warmup_steps=0", "rollout.prompts=8")
     session = Session.start(config, tmp_path / "run", "auto-full")
     list(session.run())
-    replayed = watch_run(load(tmp_path / "run"))
+    replayed = analyse(load(tmp_path / "run")).findings
 
-    def told(watch) -> list[tuple]:
-        return [(f.id, f.incident, f.severity, f.state, f.onset_step, f.detected_step) for f in watch.findings()]
+    def told(findings) -> list[tuple]:
+        return sorted((f.incident, f.id, f.severity, f.state, f.onset_step, f.detected_step) for f in findings)
 
-    assert told(replayed) == told(session.monitor.watch)
-    assert told(session.monitor.watch), "this run is meant to break"
+    live = session.monitor.watch.findings()
+    assert told(replayed) == told(live)
+    assert live, "this run is meant to break"
 
 
 def test_the_journal_is_chained_and_survives_a_rollback(tmp_path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from stabilizer.analysis.watching import watch_run
+from stabilizer.analysis.analyse import analyse
 from stabilizer.trainers.stabilizer import log
 
 SAMPLE = Path(__file__).parents[2] / "sample_runs/addition-healthy"
@@ -23,5 +23,5 @@ def test_only_a_run_that_calls_itself_running_and_fell_silent_is_stalled(tmp_pat
     folder = Path(shutil.copytree(SAMPLE, tmp_path / "run"))
     status = json.loads((folder / "status.json").read_text())
     (folder / "status.json").write_text(json.dumps(status | {"state": said, "t": time.time() - silence}))
-    found = watch_run(log.read(folder, mapping={}, config=None)).findings()
+    found = analyse(log.read(folder, mapping={}, config=None)).findings
     assert any(finding.id == "system/stalled" for finding in found) == stalled
