@@ -8,8 +8,6 @@ from collections.abc import Callable, Hashable, Iterator
 from queue import SimpleQueue
 from threading import Lock, Thread
 
-from stabilizer.runs.append import AppendFile
-
 CLOSE_S = 60.0
 """Longest wait for the disk when a run ends, in seconds. A disk that spins up or a busy network takes up to 30 s."""
 
@@ -37,11 +35,6 @@ class Syncer:
         """Work in the queue, by key: however often the same work is asked for, a slow disk does it once."""
         self._counting = Lock()
         self._thread: Thread | None = None
-
-    def soon(self, *files: AppendFile) -> None:
-        """Sync these files in the background."""
-        for file in files:
-            self.do(file, file.sync)
 
     def do(self, what: Hashable, how: Callable[[], object]) -> None:
         """Do something in the background. It replaces work of the same key that has not begun."""
