@@ -67,15 +67,6 @@ class AppendFile:
         self.error = None
         return True
 
-    def sync(self) -> None:
-        """Wait until the disk has what was written; nothing happens where the file is not open."""
-        if self._fd < 0:
-            return
-        try:
-            os.fsync(self._fd)
-        except OSError as error:
-            self.error = error
-
     def close(self) -> None:
         """Write what can still be written and close the file."""
         if self._fd < 0 and not self._waiting:

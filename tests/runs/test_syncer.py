@@ -28,7 +28,7 @@ def test_a_background_sync_does_not_wait_for_the_disk(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", sync)
     file, syncer = AppendFile(tmp_path / "log", sync=True), Syncer()
     file.append(b"a\n", sync=False)
-    syncer.soon(file)
+    syncer.do(file, file.flush)
     assert not synced, "it came back while the disk was busy"
     slow.set()
     syncer.close()
@@ -39,7 +39,7 @@ def test_a_failed_background_sync_is_reported(tmp_path, monkeypatch):
     file, syncer = AppendFile(tmp_path / "log", sync=True), Syncer()
     file.append(b"a\n", sync=False)
     monkeypatch.setattr(os, "fsync", lambda handle: os.close(-1))
-    syncer.soon(file)
+    syncer.do(file, file.flush)
     syncer.close()
     assert isinstance(file.error, OSError)
 
@@ -55,21 +55,10 @@ def test_a_slow_disk_syncs_a_file_once_for_many_requests(tmp_path, monkeypatch):
     file, syncer = AppendFile(tmp_path / "log", sync=True), Syncer()
     for line in LINES:
         file.append(line, sync=False)
-        syncer.soon(file)
+        syncer.do(file, file.flush)
     slow.set()
     syncer.close()
     assert len(synced) <= 2 and synced[-1] == b"".join(LINES), "and the last of them has all that was written"
-
-
-def test_a_file_that_could_not_be_opened_does_not_stop_other_syncs(tmp_path, monkeypatch):
-    (tmp_path / "folder").touch()
-    shut, file, syncer = AppendFile(tmp_path / "folder" / "log"), AppendFile(tmp_path / "log"), Syncer()
-    why, synced = shut.error, []
-    file.append(LINES[0], sync=False)
-    monkeypatch.setattr(os, "fsync", lambda handle: synced.append(handle) if handle >= 0 else os.close(handle))
-    syncer.soon(shut, file)
-    syncer.close()
-    assert len(synced) == 1 and why is not None and shut.error is why
 
 
 def test_a_background_failure_is_reported_and_stops_nothing_after_it(tmp_path):
