@@ -150,8 +150,8 @@ def _cost(action: Action, reader: RunReader) -> tuple[str, ...]:
 
 
 def _list(latest: dict[str, Action], reader: RunReader, *, as_object: bool) -> None:
-    waits = not (over(reader.status, time.time()) or idle(reader.status, reader.path))
-    costs = {name: _cost(action, reader) if waits else () for name, action in latest.items()}
+    refused = over(reader.status, time.time()) or idle(reader.status, reader.path)
+    costs = {name: () if refused else _cost(action, reader) for name, action in latest.items()}
     if as_object:
         rows = [as_json(action) | ({"cost": costs[name]} if costs[name] else {}) for name, action in latest.items()]
         print(json.dumps(rows))
@@ -167,6 +167,8 @@ def _list(latest: dict[str, Action], reader: RunReader, *, as_object: bool) -> N
         console.print("the journal is empty: no remedy was proposed")
     for name, action in latest.items():
         _print_action(console, action, costs[name])
+    if refused and any(action.entry == "proposed" for action in latest.values()):
+        console.print(Text(f"No proposal can be approved: {plain(refused)}"))
 
 
 def _print_action(console: Console, action: Action, price: tuple[str, ...]) -> None:

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from stabilizer.analysis.analyse import Analysis, analyse, as_json, numbers
+from stabilizer.analysis.health import healthy
 from stabilizer.cli import main
 from stabilizer.commands import progress
 from stabilizer.core.records import Action, Cause, Finding, RemedyAdvice
@@ -32,6 +33,7 @@ from stabilizer.runs.writer import RunWriter
 from stabilizer.trainers.all import TRAINERS
 from stabilizer.trainers.logged_as import asked_for, logged_as
 from stabilizer.trainers.reading import load
+from tests.series import history
 from tests.trainers.trl_logs import record, state, write
 
 HOSTILE = "\x1b[31mred\x1b]0;title\x07\u202eevil\x00\u2066 <script>alert(1)</script> [bold]b[/bold] `x` | y"
@@ -623,3 +625,14 @@ def test_a_terminal_is_told_how_far_a_long_diagnosis_is_and_left_clean(log_to_ju
 def test_a_pipe_is_told_nothing_of_how_far_a_diagnosis_is(log_to_judge, capsys):
     main(["diagnose", str(log_to_judge), "--json"])
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(("id", "gone", "kept"), [
+    ("system/slowdown", "steps keep their pace", "the reward rises"),
+    ("reward/saturated", "", "the reward rises"),
+])  # fmt: skip
+def test_a_remark_contradicts_a_healthy_claim_but_for_the_reward(id, gone, kept):
+    run = history({"time/step_s": "1x100", "reward/mean": "0.1+0.005x99"})
+    remark = Finding(id, "info", "", 90, 95, 100, state="open")
+    claims = [{item.what for item in healthy(run.view(), found)} for found in ([], [remark])]
+    assert claims[0] - claims[1] == {gone} - {""} and kept in claims[1]
