@@ -1,7 +1,7 @@
 // The run page: view settings (kept in the address), the buttons of a chart, and the keyboard.
 (function () {
   var KEYS = ["x", "y", "smooth", "find", "open", "pin", "link", "zoom", "marks"];
-  var USUAL = { x: "step", y: "auto", smooth: "20" };
+  var USUAL = { x: "step", y: "auto", smooth: "5" };
   var zooming = false;
   // Where a spreadsheet would start a formula: at the start of a cell, or after a character it may treat as a
   // separator.

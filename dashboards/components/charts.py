@@ -91,7 +91,7 @@ def section(placed: Placed) -> list[Any]:
     there = placed.section
     head = _heading(there)
     if there.id == "first" and not there.count and there.open:
-        return [empty("No numbers yet", "Charts appear once the trainer writes its first step.")]
+        return [empty("No numbers", "Charts appear when the trainer has written its first step.")]
     return [*head, *map(_card, placed.charts), *_left_out(there)]
 
 

@@ -164,11 +164,11 @@ def _page_of(incident: Incident, run: str) -> str:
 
 def changed(found: Changed | None, run: str) -> list[Any]:
     """The largest changes of the metrics, and where there is more about the run."""
-    if found is None:
+    if found is None or found.step <= 0:  # no row
         return []
     lines = [html.Li(change.words) for change in found.changes]
     told = html.Ul(lines, className="changed") if lines else html.P("nothing beyond the noise", className="quiet")
-    title = html.H2(["What changed ", html.Span(f"up to step {max(0, found.step):,}", className="quiet small")])
+    title = html.H2(["What changed ", html.Span(f"up to step {found.step:,}", className="quiet small")])
     more = dcc.Link("More, and how it was set up", href=address("/setup", run=run), className="small")
     return [title, told, more, *_healthy(found)]
 
@@ -210,7 +210,7 @@ def _notify() -> html.Span:
 
 
 def _incident(incident: Incident, run: str) -> html.Article:
-    facts = [f"steps {incident.onset:,}–{incident.last:,}"]
+    facts = [f"steps {incident.onset:,}–{incident.last:,}"] if incident.last else []
     if incident.causes:
         facts.append(f"likely cause: {cause_words(incident)}")
     if incident.others:

@@ -210,6 +210,8 @@ class Log:
         about = dict(run.history.about)
         steps = [step for _, step in run.ticks] or [0]
         status = {"state": "log", "step": max(steps), "steps": about.get("steps"), "t": _newest(files)}
+        if self._judged == files:  # read again for a viewer: what it ended with is known
+            status["crashed"] = self._status.get("crashed", False)
         reader = LogReader(
             self.path,
             {**about, "trainer": run.source.trainer, "config": about.get("config") or {}},

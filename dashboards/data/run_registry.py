@@ -57,7 +57,9 @@ class Runs:
         self._followed: OrderedDict[str, FollowedRun] = OrderedDict()
 
     def scan(self) -> dict[str, Path]:
-        """Run ids and their folders, newest first. Two runs of one name get their parent's in front.
+        """Run ids and their folders, newest first.
+
+        Two runs of one name get their parent's in front, and so does a log file in a folder below those given.
 
         A run that leads out of the folders that were given, by a link, is passed over.
         """
@@ -67,11 +69,13 @@ class Runs:
                 found |= dict.fromkeys(filter(self.contained.holds, list_runs(root)))
             except OSError:
                 continue
-        found |= dict.fromkeys(self.logs.paths())
+        logs = set(self.logs.paths())
+        found |= dict.fromkeys(logs)
         names = Counter(path.name for path in found)
         paths: dict[str, Path] = {}
         for path in sorted(found, key=lambda path: (path.name, str(path)), reverse=True):
-            id = path.name if names[path.name] == 1 else f"{path.parent.name}/{path.name}"
+            below = path in logs and path.suffix != "" and path.parent not in self.roots and path not in self.roots
+            id = f"{path.parent.name}/{path.name}" if below or names[path.name] > 1 else path.name
             while id in paths:
                 id += "'"
             paths[id] = path

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from stabilizer.core.metrics import metric
 from stabilizer.core.points import log_floor, thin, wants_log
 from stabilizer.core.text import natural
 from stabilizer.figures.axes import XS, Axis, axis
-from stabilizer.figures.smoothing import smoothed
+from stabilizer.figures.smoothing import smoothed, steps_of
 from stabilizer.figures.words import definition
 from stabilizer.runs.history import RunView, Series
 from stabilizer.runs.listing import Extremes, RunLine
@@ -180,7 +180,8 @@ def _lines(view: RunView, wanted: Wanted, id: str, charts: dict[str, dict[str, A
     along, other = axis(view, by or "step"), None if by else view.series(wanted.x).finite()
     for name in wanted.metrics:
         series = view.series(name)
-        line = line_of(series, along, wanted) if other is None else line_against(series, other, wanted)
+        how = replace(wanted, smooth=int(steps_of(name, wanted.smooth)))
+        line = line_of(series, along, how) if other is None else line_against(series, other, how)
         if len(line["x"]):
             charts.setdefault(name, {"about": _about(view, name), "lines": {}})["lines"][id] = line
     names = sorted(view.names(), key=natural)

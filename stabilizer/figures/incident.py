@@ -83,6 +83,10 @@ def within(findings: Iterable[Finding], low: int, high: int) -> list[Finding]:
     return [finding for finding in findings if finding.incident in inside]
 
 
+MOST_TIMES = 10_000
+"""Largest factor that is written out."""
+
+
 def how_far(signal: Departed) -> str:
     """The change of a signal in words: `0.42 → 31.2 (×74)`."""
     if signal.before is None or signal.after is None:
@@ -93,6 +97,8 @@ def how_far(signal: Departed) -> str:
 
 def _times(signal: Departed) -> str:
     ratio = signal.ratio
+    if ratio is not None and ratio > MOST_TIMES:  # from next to nothing: the factor says nothing
+        return f">×{MOST_TIMES:,}"
     return "" if ratio is None else f"×{ratio:.2g}" if ratio < 10 else f"×{ratio:,.0f}"
 
 

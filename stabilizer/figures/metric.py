@@ -22,6 +22,7 @@ from stabilizer.figures.axes import X
 from stabilizer.figures.marks import MAX_HOVER, Marks, paragraph, story
 from stabilizer.figures.parts import TEXT, scatter
 from stabilizer.figures.plan import Branch, Plan, Y, margin
+from stabilizer.figures.smoothing import steps_of
 from stabilizer.figures.theme import TEMPLATES, Palette, Theme, palette
 from stabilizer.figures.thinning import Thinning, Window
 from stabilizer.figures.words import concerns, definition, hover_number, meaning_words
@@ -106,7 +107,8 @@ def _line_trace(plan: Plan, name: str, series: Series, colour: str, several: boo
     sparse = count <= 30 or (count <= DOTTED and int(np.median(np.diff(series.steps))) > 1)
     unit = "" if known.unit in ("", "1") else f" {_literal(known.unit)}"
     label = _literal(name)
-    mean = f" (mean over {plan.smooth:g} steps)" if plan.smooth else ""
+    over = steps_of(name, plan.smooth)
+    mean = f" (mean over {over:g} steps)" if over else ""
     return scatter(
         **plan.column(series), mode="lines+markers" if sparse else "lines", name=escape(name),
         line={"color": colour, "width": 1.4}, marker={"size": 4, "color": colour},

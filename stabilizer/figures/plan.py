@@ -14,7 +14,7 @@ from stabilizer.core.records import Finding
 from stabilizer.core.text import short
 from stabilizer.figures.axes import Axis, X, axis
 from stabilizer.figures.lineage import Lineage, on_lineage
-from stabilizer.figures.smoothing import smoothed
+from stabilizer.figures.smoothing import smoothed, steps_of
 from stabilizer.figures.theme import Palette
 from stabilizer.figures.words import definition
 from stabilizer.runs.history import History, RunView, Series
@@ -99,7 +99,8 @@ class Plan:
     def shown(self, name: str, start: int = 0) -> Series:
         """The line of a metric from its point `start` on: its values, or their means."""
         series = self.view.series(name)
-        values = smoothed(series.steps, series.values, self.smooth, start) if self.smooth else series.values[start:]
+        over = steps_of(name, self.smooth)
+        values = smoothed(series.steps, series.values, over, start) if over else series.values[start:]
         return Series(series.steps[start:], values)
 
     def column(self, series: Series) -> dict[str, Any]:

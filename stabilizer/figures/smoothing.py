@@ -9,6 +9,14 @@ from __future__ import annotations
 
 import numpy as np
 
+AS_LOGGED = ("optim/lr", "control/", "tokens/", "batch/")
+"""Metrics, by prefix, that are set and not measured: a mean would show values that never were."""
+
+
+def steps_of(name: str, smooth: float) -> float:
+    """Over how many steps this metric is averaged."""
+    return 0.0 if name.startswith(AS_LOGGED) else smooth
+
 
 def smoothed(steps: np.ndarray, values: np.ndarray, over: float, start: int = 0) -> np.ndarray:
     """For each point from index `start` on, the mean of the values in the last `over` steps, its own included.

@@ -56,11 +56,13 @@ def test_every_sample_log_is_found_and_read() -> None:
     assert all(line.verdict not in ("", "waiting") and line.numbers for line in lines)
 
 
-def test_the_demo_of_the_sample_runs_opens_on_the_cases_that_trained() -> None:
+def test_the_demo_of_the_sample_runs_opens_on_the_cases() -> None:
     runs = Runs([sample_runs()])
     runs.logs.scan()
     rows = run_list(runs.lines(), ListSettings(find=CASES), runs.clock()).rows
-    assert {row.run for row in rows} == {"case-easyr1", "case-trl-beta0", "case-search-r1", "length-vs-published"}
+    assert {row.run for row in rows} == {
+        "case-easyr1", "case-trl-beta0", "case-search-r1", "length-vs-published", "case-open-r1/train.log",
+    }  # fmt: skip
     assert not [line.id for line in runs.lines() if line.id.endswith(".json")], "measurements are no log"
     assert [line.path.parent.name for line in runs.lines() if line.source == "console"] == ["case-open-r1"]
 
@@ -165,6 +167,16 @@ def test_numbers_are_let_go_and_read_again_when_wanted(folder: Path) -> None:
     found.settle()
     reader, _ = log.wanted(0.0)
     assert log.held and reader.verdict == verdict and reader.history.step == 60
+
+
+def test_a_crashed_log_that_is_read_again_is_still_called_failed() -> None:
+    found = Logs([sample_runs() / "case-open-r1"])
+    found.settle()
+    log = found.get(sample_runs() / "case-open-r1" / "train.log")
+    log.let_go()
+    log.wanted(0.0)
+    found.settle()
+    assert log.held and log.line("x", 0.0).state == "failed"
 
 
 def test_only_so_many_logs_are_listed(tmp_path: Path) -> None:

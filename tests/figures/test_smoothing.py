@@ -9,6 +9,7 @@ import pytest
 
 from stabilizer.figures import metric_figure
 from stabilizer.figures.growth import drawn, growth
+from stabilizer.figures.plan import Plan
 from stabilizer.figures.smoothing import smoothed
 from stabilizer.runs.history import History
 
@@ -92,3 +93,13 @@ def test_a_running_run_extends_the_mean_and_the_values() -> None:
     mean, value = grown.lines
     assert value["y"] == [None, 9.0] and mean["y"] == [None, (3 + 4 + 5 + 9) / 4]
     assert grown.off_axis["x"] == [6]
+
+
+def test_what_is_set_is_drawn_as_it_was_logged():
+    run = History()
+    for step in range(10):
+        run.append(step, {"optim/lr": step / 10, "reward/mean": step / 10})
+    view = run.view()
+    plan = Plan(view, ("optim/lr", "reward/mean"), "step", "auto", 5.0, ())
+    assert plan.shown("optim/lr").values.tolist() == view.series("optim/lr").values.tolist()
+    assert plan.shown("reward/mean").values[-1] < view.series("reward/mean").values[-1]
