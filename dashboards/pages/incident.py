@@ -270,6 +270,7 @@ def _nothing(run: str, key: str) -> html.Div:
 
 def _words(runs: Runs, run: str, path: Path, page: IncidentDetails, theme: Theme) -> list[Any]:
     trials: list[Any] = [trial_card(runs, run, trial, to_incident=False) for trial in page.trials]
+    tried = any(trial.applied for trial in page.trials)
     return [
         _head(run, path, page),
         html.Div(
@@ -281,7 +282,7 @@ def _words(runs: Runs, run: str, path: Path, page: IncidentDetails, theme: Theme
         ),
         html.Section(
             [
-                html.H2("What was tried"),
+                html.H2("What was tried" if tried or not trials else "Proposed, but not applied"),
                 *(trials or [empty("Nothing tried", "No fix was proposed for this incident.")]),
             ],
             className="column",
