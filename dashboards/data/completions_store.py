@@ -17,6 +17,7 @@ from pathlib import Path
 
 import orjson
 
+from dashboards.data.files import stamp_of
 from stabilizer.core.records import RecordError, Sample, decode
 from stabilizer.runs.loaded import Texts
 from stabilizer.runs.reader import RunError, Tail
@@ -96,7 +97,7 @@ class CompletionsStore:
         with self._lock:
             reading = self._reading.setdefault(first, threading.Lock())
         with reading:
-            stamp = tuple(number for path in files for number in _stamp(path))
+            stamp = tuple(number for path in files for number in stamp_of(path))
             with self._lock:
                 known = self._read.get(first)
                 if known and known[0] == stamp:
@@ -228,14 +229,6 @@ def _plain(sample: Sample) -> Sample:
         tokens=tokens,
         logps=logps,
     )
-
-
-def _stamp(path: Path) -> tuple[int, int]:
-    try:
-        status = path.stat()
-    except OSError:
-        return 0, 0
-    return status.st_mtime_ns, status.st_size
 
 
 def _bytes(path: Path, most: int) -> bytes:

@@ -17,3 +17,8 @@ def modified_ns(path: Path) -> int:
         return path.stat().st_mtime_ns
     except OSError:
         return 0
+
+
+def stamp_of(path: Path) -> tuple[int, int]:
+    """A value that changes when the file is written to."""
+    return modified_ns(path), size_of(path)

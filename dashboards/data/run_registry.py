@@ -74,14 +74,18 @@ class Runs:
         names = Counter(path.name for path in found)
         paths: dict[str, Path] = {}
         for path in sorted(found, key=lambda path: (path.name, str(path)), reverse=True):
-            below = path in logs and path.suffix != "" and path.parent not in self.roots and path not in self.roots
-            id = f"{path.parent.name}/{path.name}" if below or names[path.name] > 1 else path.name
+            longer = names[path.name] > 1 or (path in logs and self._below(path))
+            id = f"{path.parent.name}/{path.name}" if longer else path.name
             while id in paths:
                 id += "'"
             paths[id] = path
         with self._lock:
             self._paths = paths
         return dict(paths)
+
+    def _below(self, log: Path) -> bool:
+        """Whether it is a file in a folder below those that were given."""
+        return log.suffix != "" and not {log, log.parent} & set(self.roots)
 
     def lines(self) -> list[RunLine]:
         """All runs as list lines, newest first; small files are read again only when they changed.

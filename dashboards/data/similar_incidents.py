@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from dashboards.data.files import stamp_of
 from dashboards.data.run_registry import Runs
 from stabilizer.core.records import Action, Finding
 from stabilizer.runs.reader import RunError, read_records
@@ -75,7 +76,7 @@ class Archive:
         if (findings := self._runs.logs.findings(path)) is not None:
             return _past(id, findings, ())
         files = (path / "findings.jsonl", path / "actions.jsonl")
-        stamp = tuple(part for file in files for part in _stamp(file))
+        stamp = tuple(part for file in files for part in stamp_of(file))
         known = self._known.get(path)
         if known is None or known[0] != stamp:
             small = stamp[1] <= MAX_BYTES and stamp[3] <= MAX_BYTES
@@ -113,11 +114,3 @@ def _ended(actions: Sequence[Action]) -> str:
     latest = {action.action: action for action in actions}
     told = [f"{action.remedy} {action.entry}" for action in latest.values() if action.entry != "proposed"]
     return ", ".join(told[:4]) or (f"{next(iter(latest.values())).remedy} proposed" if latest else "")
-
-
-def _stamp(path: Path) -> tuple[int, int]:
-    try:
-        status = path.stat()
-    except OSError:
-        return 0, 0
-    return status.st_mtime_ns, status.st_size

@@ -23,6 +23,11 @@ def plain(text: object, longest: int = LONGEST) -> str:
     return clean if len(clean) <= longest else f"{clean[: longest - 1]}…"
 
 
+def cut(text: str, most: int) -> str:
+    """A text cut to a number of characters."""
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
 def short(value: Any) -> str:
     """A value in few characters: 4 significant digits, thousands grouped, NaN and Inf by name."""
     if value is None:

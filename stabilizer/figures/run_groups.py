@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import plotly.graph_objects as go
 
 from stabilizer.core.severity import ICONS, WORDS
+from stabilizer.core.text import cut
 from stabilizer.figures.parts import NARROW, TEXT, layout, scatter
 from stabilizer.figures.theme import Palette, Theme, palette
 from stabilizer.figures.words import PLACE, hover_number
@@ -100,15 +101,10 @@ def timelines_figure(rows: Sequence[Timeline], *, x_title: str, theme: Theme = "
     axis = {
         "type": "category", "categoryorder": "array", "categoryarray": names[::-1], "showgrid": False,
         "ticklabelstandoff": 8, "range": [-0.7, len(rows) - 0.3], "tickvals": names,
-        "ticktext": [_shorten(name, 34) for name in names],
+        "ticktext": [cut(name, 34) for name in names],
     }  # fmt: skip
     look = layout(theme, NARROW, x_title, height=70 + ROW * len(rows))
     return go.Figure({"data": traces, "layout": look | {"yaxis": axis}})
-
-
-def _shorten(text: str, most: int) -> str:
-    """A text cut to a number of characters."""
-    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def _fixes(names: Sequence[str], rows: Sequence[Timeline], colours: Palette) -> dict[str, Any]:

@@ -36,9 +36,9 @@ class Thinning:
         inside = self._within(series)
         start, stop = max(0, inside.start - 1), inside.stop + 1  # lines go on to the edges
         parts = [
-            self._thinned(_part(series, 0, start), budget // OUTSIDE),
-            self._thinned(_part(series, start, stop), budget),
-            self._thinned(_part(series, stop, len(series)), budget // OUTSIDE),
+            self._thinned(series.part(0, start), budget // OUTSIDE),
+            self._thinned(series.part(start, stop), budget),
+            self._thinned(series.part(stop, len(series)), budget // OUTSIDE),
         ]
         return Series(*(np.concatenate([getattr(part, field) for part in parts]) for field in ("steps", "values")))
 
@@ -51,7 +51,7 @@ class Thinning:
 
     def heights(self, lines: Iterable[Series]) -> list[float] | None:
         """The range of the y axis that fits what is shown of some lines; None where nothing is."""
-        values = np.concatenate([_part(line, *self._ends(line)).values for line in lines] or [np.empty(0)])
+        values = np.concatenate([line.part(*self._ends(line)).values for line in lines] or [np.empty(0)])
         values = values[self.plan.fits(values)]
         if not len(values):
             return None
@@ -83,7 +83,3 @@ class Thinning:
 def axis_title(title: str, drawn: int, count: int) -> str:
     """The title of an x axis with how many of all points are drawn, where that is not all."""
     return f"{title} · {drawn:,} of {count:,} points" if drawn < count else title
-
-
-def _part(series: Series, start: int, stop: int) -> Series:
-    return Series(series.steps[start:stop], series.values[start:stop])

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
+from stabilizer.core.text import cut
 from stabilizer.live.post import post
 
 EVERY_S = 300.0
@@ -57,16 +58,16 @@ def send(form: str, url: str, bodies: Sequence[Mapping[str, Any]]) -> None:
     bodies = newest(bodies)
     title, text = _title(bodies), "\n".join(_lines(bodies))
     if form == SLACK:
-        text = _cut(_escaped(f"*{title}*\n{text}"), LONGEST[form])
+        text = cut(_escaped(f"*{title}*\n{text}"), LONGEST[form])
         post(url, json.dumps({"text": text}).encode())
     elif form == DISCORD:
-        text = _cut(f"**{title}**\n{text}", LONGEST[form])
+        text = cut(f"**{title}**\n{text}", LONGEST[form])
         post(url, json.dumps({"content": text, "allowed_mentions": {"parse": []}}).encode())
     else:
         import apprise
 
         kind = _KINDS.get(_worst(bodies), "info")
-        if not apprise.Apprise([url]).notify(title=title, body=_cut(text, LONGEST[form]), notify_type=kind):
+        if not apprise.Apprise([url]).notify(title=title, body=cut(text, LONGEST[form]), notify_type=kind):
             raise OSError("apprise could not deliver it")
 
 
@@ -95,7 +96,3 @@ def _lines(bodies: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _escaped(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-
-
-def _cut(text: str, longest: int) -> str:
-    return text if len(text) <= longest else text[: longest - 1] + "…"

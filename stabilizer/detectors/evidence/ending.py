@@ -41,7 +41,7 @@ def ending(view: RunView) -> Ending | None:
 
 def warned(view: RunView) -> Found | None:
     """A known trouble that a warning names before an end which nothing explains."""
-    mild = [event for event in view.events(("note",)) if event.step == view.step and _MILD.match(_message(event))]
+    mild = [event for event in view.events(("note",)) if event.step == view.step and _MILD.match(message_of(event))]
     return next((found for event in reversed(mild) if (found := trouble_of(event))), None)
 
 
@@ -54,7 +54,7 @@ def _ending(view: RunView) -> Ending | None:
     if not last:
         return None
     event = min(last, key=_rank)
-    message = _message(event)
+    message = message_of(event)
     return Ending(_kind(event), message, _where(event), event, _harmless(view, message))
 
 
@@ -64,14 +64,15 @@ def _kind(event: Event) -> str:
 
 def _rank(event: Event) -> tuple[bool, bool, bool, int]:
     """Causes before consequences, errors before warnings, named kinds before plain exceptions, then the first."""
-    message = _message(event)
+    message = message_of(event)
     trouble = trouble_of(event)
     follows = trouble.trouble.consequence if trouble else any(word in message for word in CONSEQUENCES)
     plain = trouble is None and kind_of(message) == "traceback"
     return follows, bool(_MILD.match(message)), plain, event.data.get("line", 0)
 
 
-def _message(event: Event) -> str:
+def message_of(event: Event) -> str:
+    """The message of a failure or a note."""
     return str(event.data.get("message") or event.text)
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stabilizer.core.records import SEVERITIES, Event, Finding, Severity
+from stabilizer.core.records import SEVERITIES, Finding, Severity
 from stabilizer.detectors.base import Detector
-from stabilizer.detectors.evidence.ending import ending, trouble_of
+from stabilizer.detectors.evidence.ending import ending, message_of, trouble_of
 from stabilizer.runs.history import RunView
 from stabilizer.troubles.search import Found
 from stabilizer.troubles.trouble import CERTAINTY
@@ -66,8 +66,8 @@ class KnownTrouble(Detector):
         more = f" Also: {', '.join(others[: MOST - 1])}." if others else ""
         return self.finding(
             view, _severity(found), event.step,
-            f"{cause}. From the log: {_message(event)}.{more}",
-            cause=one.kind, what=cause, next=fix, message=_message(event), trouble=one.id,
+            f"{cause}. From the log: {message_of(event)}.{more}",
+            cause=one.kind, what=cause, next=fix, message=message_of(event), trouble=one.id,
             confidence=CERTAINTY[one.certainty], source=one.source,
             **{key: event.data[key] for key in ("file", "line") if key in event.data},
         )  # fmt: skip
@@ -76,7 +76,3 @@ class KnownTrouble(Detector):
 def _severity(found: Found) -> Severity:
     """A trouble that ends a run did not end this one."""
     return "info" if found.trouble.severity == "critical" else found.trouble.severity
-
-
-def _message(event: Event) -> str:
-    return str(event.data.get("message") or event.text)

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from stabilizer.core.records import Finding
 from stabilizer.core.stats import median
 from stabilizer.incidents.diagnosis.case import MARGIN, SOON, Case
 from stabilizer.incidents.diagnosis.graph import STAGES, stage
 from stabilizer.runs.history import RunView
+from stabilizer.runs.listing import number
 
 SINCE = 30
 """Rows after a departure whose median defines how far it went."""
@@ -70,11 +71,7 @@ def departures(findings: Sequence[Finding], view: RunView) -> tuple[Departed, ..
     for finding in sorted(findings, key=lambda f: f.onset_step):
         metric, before, now = (finding.evidence.get(key) for key in ("metric", "baseline", "now"))
         if isinstance(metric, str) and metric not in {signal.metric for signal in found}:
-            was, is_now = _number(before), _number(now)
+            was, is_now = number(before), number(now)
             up = is_now is None or was is None or is_now >= was
             found.append(Departed(metric, STAGES[stage(finding.id)], finding.onset_step, up, was, is_now))
     return tuple(sorted(found, key=lambda signal: (signal.step, STAGES.index(signal.stage))))
-
-
-def _number(value: Any) -> float | None:
-    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
