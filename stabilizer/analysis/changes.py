@@ -229,12 +229,13 @@ def _sentence(view: RunView, change: Change) -> str:
 def _reward_meanwhile(view: RunView, change: Change) -> str:
     """What the reward did between the two levels; empty without a reward."""
     reward = view.series(REWARD).finite()
-    if len(reward) < FEW or change.metric.startswith(("reward/", "accuracy/")):
+    if len(reward) < LEAST_ROWS or change.metric.startswith(("reward/", "accuracy/")):
         return ""
     window = max(1, len(reward) // WINDOW)
     padded = _padded(reward.values, window)
     places = np.searchsorted(reward.steps, [change.from_step, change.to_step]).clip(0, len(reward) - 1)
     before, after = (float(np.median(padded[place : place + window])) for place in places)
-    if abs(after - before) <= UNCHANGED * _noise(reward.values, window):
-        return "; reward unchanged"
-    return f"; reward {rounded(before)} → {rounded(after)}"
+    moved = f"; reward {rounded(before)} → {rounded(after)}"
+    if len(reward) < FEW or abs(after - before) > UNCHANGED * _noise(reward.values, window):
+        return moved
+    return f"{moved}, within its noise" if _material(REWARD, before, after) else "; reward unchanged"

@@ -39,6 +39,21 @@ def test_a_ramp_is_said_with_what_the_reward_did():
     assert change.words.endswith("; reward unchanged")
 
 
+def test_of_a_handful_of_rows_the_reward_is_never_called_unchanged():
+    said = changes(
+        view(policy__entropy=np.array([0.2, 0.2, 0.3, 0.5, 0.9]), reward__mean=np.array([0.4, 0.4, 0.37, 0.3, 0.17]))
+    )
+    (entropy,) = [change.words for change in said if change.metric == "policy/entropy"]
+    assert entropy.endswith("; reward 0.4 → 0.17")
+
+
+def test_a_large_move_of_a_noisy_reward_is_said_as_noise():
+    reward = 0.5 + 0.5 * noise(60, 7)
+    said = changes(view(policy__entropy=np.linspace(0.2, 0.9, 60), reward__mean=np.abs(reward)))
+    (entropy,) = [change.words for change in said if change.metric == "policy/entropy"]
+    assert entropy.endswith(("within its noise", "reward unchanged"))
+
+
 def test_a_rise_that_is_lost_again_is_still_named():
     values = np.concatenate([np.linspace(0.1, 0.7, 50), np.linspace(0.7, 0.2, 50)]) + 0.01 * noise(100, 3)
     change = largest(view(reward__mean=values), "reward/mean")
