@@ -37,6 +37,8 @@ SETTING = re.compile(
     re.I,
 )
 """Words in the name of a setting. They count only where each name stands on a line of its own."""
+CONFIGURED = re.compile(r"^(?:max|min|num)_|_(?:coeff?|coefficient|weights?|target|scale|range|threshold|func)$", re.I)
+"""How the name of a setting begins or ends that has a measured quantity in it, as `max_completion_length`."""
 _PRESENT = re.compile(r"curr?_")
 """How names of values begin that training adapts, as RLlib's `cur_kl_coeff`."""
 LONGEST_HEAD = 2_000_000
@@ -141,7 +143,8 @@ class _Reading:
         record, alone = self._open, self._alone
         self._open, self._alone = {}, True
         record = _tested(_without_settings(record) if alone else record)
-        if any(MEASURED.search(name) for name in record) and (len(record) > 1 or "eval/episodic_return" in record):
+        measured = any(MEASURED.search(name) and not CONFIGURED.search(name) for name in record)
+        if measured and (len(record) > 1 or "eval/episodic_return" in record):
             self.records.append(record)
 
     def note(self, event: Event | None) -> None:

@@ -188,3 +188,8 @@ def test_a_training_script_is_checked_and_its_arguments_are_no_row_of_metrics(mo
     )
     code, told = answered(script, monkeypatch, capsys)
     assert code == 1 and {"lr/range", "kl/no-anchor"} <= {finding["id"] for finding in told["findings"]}
+
+
+def test_settings_on_one_line_above_a_failure_are_no_row_of_metrics(monkeypatch, capsys) -> None:
+    text = "GRPOTrainer, num_generations=8, max_completion_length=4096, reward_weights=1, kl_coef=0.1\n" + CRASH
+    assert "no steps" in page(text, monkeypatch, capsys)
