@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import ceil
+
 from stabilizer.troubles.trouble import Trouble, Values
 
 
@@ -43,12 +45,28 @@ def _full(values: Values) -> dict[str, object]:
     return shown | {"others": others, "short": f"{max(short, 0):.2f}"}
 
 
-def _filled(values: Values) -> dict[str, object]:
-    if _gib(values["want"], values["unit"]) < 2:
+VOCABULARIES = {"Qwen": 151_936, "Llama 3": 128_256, "Mistral": 32_768}
+"""Tokens of common vocabularies, from the models' config.json."""
+COPIES = 3
+"""Tensors of the size of the logits that live at once: the logits, their softmax and the gradient."""
+
+
+def _logits(values: Values) -> dict[str, object]:
+    """What the refused tensor holds, and how much smaller a pass must be."""
+    want = _gib(values["want"], values["unit"])
+    if want < LEAST_LOGITS_GIB:
         raise ValueError("a small piece")
-    return {}
+    tokens = {name: want * 1024**3 / 4 / size for name, size in VOCABULARIES.items()}
+    held = ", ".join(
+        f"{round(count, -2):,.0f} tokens of {name}'s {VOCABULARIES[name]:,}" for name, count in tokens.items()
+    )
+    free = _gib(values["free"], values["free_unit"]) if "free" in values else 0.0
+    less = f": {free:.1f} GiB were free, so at least {ceil(COPIES * want / free)} times fewer" if free else ""
+    return {"keys": _KEYS, "held": held, "less": less}
 
 
+LEAST_LOGITS_GIB = 2.0
+"""GiB of a tensor from which it is taken for logits where the function that failed computes them."""
 MUCH_GIB = 2.0
 """GiB of another process from which it explains a lack: a bare CUDA context takes about half of one."""
 LARGE_SHARE = 0.25
@@ -71,10 +89,10 @@ def _large_share(values: Values) -> dict[str, object]:
 _OOM = "CUDA out of memory. Tried to allocate {want} {unit:w}. GPU {gpu} has a total capacity of {total} GiB of which"
 _LOGITS = (
     "the logits of one pass don't fit: rows x length x vocabulary in float32, with copies for softmax and gradient; one "
-    "allocation of {want} {unit} failed"
+    "allocation of {want} {unit} failed ({held})"
 )
 _LOGITS_FIX = (
-    "fewer tokens a pass: a smaller micro-batch or token budget ({keys}), a shorter longest answer, or a loss that works "
+    "fewer tokens a pass{less}. That is a smaller micro-batch or token budget ({keys}), a shorter longest answer, or a loss that works "
     "in chunks (logprob_chunk_size in NeMo-RL, use_liger_loss in TRL, entropy_from_logits_with_chunking in veRL)"
 )
 _KEYS = (
@@ -90,10 +108,10 @@ _BEFORE_2_1 = (
 TROUBLES = (
     Trouble(
         id="cuda/logits-out-of-memory",
-        shows=(_OOM, "CUDA out of memory. Tried to allocate {want} {unit:w}."),
+        shows=(_OOM + " {free} {free_unit:w} is free", _OOM, "CUDA out of memory. Tried to allocate {want} {unit:w}."),
         frames=("log_prob", "logp", "logits", "entropy", "cross_entropy", "softmax", "vocab_parallel", "loss_function"),
         cause=_LOGITS, fix=_LOGITS_FIX, kind="out-of-memory",
-        work=lambda v: _filled(v) | {"keys": _KEYS},
+        work=_logits,
         source="THUDM/slime#1951",
         example='  File "/opt/slime/slime/utils/ppo_utils.py", line 672, in calculate_log_probs_and_entropy\n'
         "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 44.07 GiB. GPU 0 has a total capacity of 139.81 GiB "

@@ -171,6 +171,18 @@ def test_a_traceback_carries_the_trouble_of_its_last_frames():
     assert event.data["trouble"] == "cuda/logits-out-of-memory" and event.data["values"]["want"] == "44.07"
 
 
+def test_refused_logits_are_counted_in_tokens_and_beside_the_free_memory():
+    (event,) = events(
+        "Traceback (most recent call last):\n"
+        '  File "/x/trl/trainer/grpo_trainer.py", line 812, in _get_per_token_logps\n    logits = model(ids).logits\n'
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 18.55 GiB. GPU 0 has a total capacity of 39.39 "
+        "GiB of which 9.81 GiB is free."
+    )
+    cause, fix = by_id()[event.data["trouble"]].explained(event.data["values"])
+    assert "32,800 tokens of Qwen's 151,936" in cause  # 8 rows of 4,096 tokens, and some
+    assert "9.8 GiB were free, so at least 6 times fewer" in fix
+
+
 def test_the_same_message_elsewhere_is_no_trouble_of_the_logits():
     (event,) = events(
         "Traceback (most recent call last):\n"
