@@ -237,7 +237,7 @@ UNKNOWN = "Traceback (most recent call last):\n  File \"/me/a.py\", line 3, in f
 def test_a_warning_before_an_unknown_exception_is_only_a_possibility(tmp_path, text):
     finding = ended(tmp_path, rows(1, 9) + text)
     assert "KeyError: 'blue'" in finding.summary and finding.causes[0].id == "undetermined"
-    assert "a warning before it" in finding.summary and "Docker" in finding.remedies[0].how
+    assert "a warning before it" in str(finding.causes[0]) and "Docker" in finding.remedies[0].how
 
 
 def test_a_warning_explains_no_exception_that_is_known(tmp_path):

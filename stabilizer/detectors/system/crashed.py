@@ -69,7 +69,7 @@ class Crashed(Detector):
         but = f"; {end.harmless}" if end.harmless else ""
         return self.finding(
             view, "info" if end.harmless else "critical", view.step,
-            f"{ended}: {known.what}{but}. From the log: {end.message}{where}",
+            f"{ended}: {end.message}{where}{but}",
             cause=known.cause, what=known.what, next=_next(view, end, known, found),
             message=end.message, **_source(found, known),
             **{key: end.event.data[key] for key in ("file", "line", "user_frame") if key in end.event.data},
