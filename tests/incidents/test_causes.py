@@ -187,6 +187,10 @@ CASES = {
     "warming up": ("still-warming-up", FLAT, STANDS | {"optim/lr": "1e-9+1e-9x200"}),
     "noisy reward": ("noise-floor", {"reward/noise-floor": 60}, STANDS | {"batch/prompts": "64x200"}),
     "noisy small batch": ("batch-too-small", {"reward/noise-floor": 60}, STANDS | {"batch/prompts": "4x200"}),
+    "noise of one prompt": (
+        "batch-too-small", FLAT | {"reward/noise-floor": 60},
+        STANDS | {"batch/prompts": "1x200", "policy/entropy": "1.0~0.02x30 0.1~0.01x170"},
+    ),
     "ceiling": (
         "saturated", FLAT,
         STANDS | {"batch/prompts": "128x200", "reward/zero_std_frac": "0.2~0.02x200", "control/beta": "0x200"},

@@ -18,6 +18,9 @@ from stabilizer.incidents.diagnosis.rules.base import FITS, NO, SIGNATURE, WEAK,
 
 MANY = 5
 """Excluded reasons that are needed to call a flat curve a ceiling: every plateau seems to approach its own level."""
+FEWEST = 4
+"""Prompts behind an update below which the direction of the gradient is mostly chance: a group that is all right or all
+wrong adds nothing, so often one or two groups are left."""
 FLAT = ("reward/plateau", "optim/lr-too-low", "optim/no-update", "policy/kl-pinned", "reward/saturated")
 
 
@@ -130,6 +133,9 @@ def small_batch(case: Case) -> Answer:
     each = case.prompts_per_update
     if each is None:
         return UNKNOWN
+    noisy = case.find("reward/noise-floor")
+    if each < 16 and noisy is not None:
+        return Answer(SIGNATURE if each < FEWEST else FITS, f"{noisy.summary}; {few_prompts(each)}")
     if each < 16:
         return Answer(WEAK, few_prompts(each))
     return Answer(0.0, f"{each:.0f} prompts per update exclude a batch that is too small") if each >= 64 else UNKNOWN
