@@ -76,4 +76,4 @@ def check(view: View) -> Iterator[Finding]:
 
 
 def _what(size: float | None, lora: bool) -> str:
-    return f"{'an adapter' if lora else 'all weights'}{f' of a {size:g}B model' if size else ''}"
+    return f"{'an adapter' if lora else 'all weights'}{f' of a model of {size:g}B' if size else ''}"
