@@ -116,9 +116,9 @@ def init(name: str = "run", **options: Any) -> GuestRun:
     Options: runs (folder), config, remedy ("off" or "suggest"), steps, names (the loop's name -> ours), sinks
     (tools that get a live copy, such as "tensorboard").
     """
-    from stabilizer.guests.own_loop import GuestRun
+    from stabilizer.guests.own_loop import init as begin
 
-    return GuestRun(name, **options)
+    return begin(name, **options)
 
 
 def attach(trainer: Any, **options: Any) -> GuestRun | None:

@@ -551,4 +551,7 @@ def _plain(value: Any) -> Any:
 
 def init(name: str = "run", **options: Any) -> GuestRun:
     """Begin to monitor a loop; see `GuestRun` for the options."""
-    return GuestRun(name, **options)
+    run = GuestRun(name, **options)
+    with contextlib.suppress(Exception):  # stderr may be closed
+        print(f"stabilizer: recorded in {run.path}; stabilizer dashboard {run.path.parent}", file=sys.stderr)
+    return run

@@ -199,10 +199,12 @@ def test_a_killed_loop_leaves_a_readable_run(tmp_path):
 def test_the_end_of_a_script_closes_the_run(tmp_path):
     script = "import sys, stabilizer; r = stabilizer.init('mine', runs=sys.argv[1]); r.log({'reward': 0.1}, 1)"
     root = Path(stabilizer.__file__).parents[1]
-    subprocess.run(
-        [sys.executable, "-c", script, str(tmp_path)], check=True, env=os.environ | {"PYTHONPATH": str(root)}
+    environment = os.environ | {"PYTHONPATH": str(root)}
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path)], check=True, env=environment, capture_output=True, text=True
     )
     (path,) = (p for p in tmp_path.iterdir() if p.is_dir())
+    assert f"recorded in {path}" in done.stderr
     assert json.loads((path / "status.json").read_text())["state"] == "finished"
 
 
