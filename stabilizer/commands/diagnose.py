@@ -86,8 +86,6 @@ def _answer_with(
     path: Path, args: argparse.Namespace, wanted: dict[str, str], settings: Preflight | None, config: Path | None
 ) -> int:
     analysis = _analysis(path, args, wanted, config)
-    if settings and analysis.verdict == "not-rl" and not analysis.findings and analysis.run.source.steps == 1:
-        raise RunError("its one row is a line of the settings")
     _show([analysis], args, settings)
     return int(reached(analysis.verdict, args.fail_on))
 
