@@ -40,6 +40,8 @@ from stabilizer.live.resume_command import resuming, with_arguments
 from stabilizer.live.watchdog import SETTING
 from stabilizer.runs.heartbeats import FRESH_S, Beat, read_beats
 from stabilizer.runs.listing import whole_number
+from stabilizer.runs.processes import descendants
+from stabilizer.runs.processes import process as alive
 from stabilizer.runs.reader import read_json
 from stabilizer.troubles.search import in_line
 
@@ -203,7 +205,8 @@ class Supervisor:
 
     @staticmethod
     def _end(process: subprocess.Popen[bytes]) -> None:
-        """End a hung process and all that it started."""
+        """End a hung process and all that it started, also in sessions of their own, as torchrun starts its workers."""
+        started = descendants(process.pid)
         for number, patience in ((signal.SIGCONT, 0.0), (signal.SIGTERM, GRACE_S), (signal.SIGKILL, GRACE_S)):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, number)
@@ -211,6 +214,11 @@ class Supervisor:
                 process.wait(patience)
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
+        for worker in started:
+            now = alive(worker.pid)
+            if now is not None and now.began == worker.began:  # no later process of the same number
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(worker.pid, signal.SIGKILL)
 
     def _hung(self, beat: Beat, text: str) -> Ending:
         mark = f"hang {beat.phase} {beat.stall.get('frame', '')}"

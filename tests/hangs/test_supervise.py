@@ -12,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from stabilizer.live import supervise
 from stabilizer.live.resume_command import resuming, with_arguments
 from stabilizer.live.supervise import RECORD, hung
+from stabilizer.runs import processes
 from stabilizer.runs.heartbeats import Beat
 
 RUN = [sys.executable, "-m", "stabilizer", "supervise", "--pause", "0.1"]
@@ -97,6 +99,24 @@ def test_a_located_hang_is_ended_and_restarted_and_on_record(tmp_path):
     rows = [json.loads(line) for line in (runs[0] / RECORD).read_text().splitlines()]
     assert rows[0]["code"] == 124 and rows[0]["step"] == 3 and "loop.py:8 <module>" in rows[0]["why"]
     assert "restarted by `stabilizer supervise`, attempt 2" in (runs[1] / "events.jsonl").read_text()
+
+
+def test_workers_in_sessions_of_their_own_end_with_the_hung_launcher(monkeypatch):
+    monkeypatch.setattr(supervise, "GRACE_S", 0.2)
+    worker = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(600)"
+    launcher = (
+        "import subprocess, sys, time; w = subprocess.Popen([sys.executable, '-c', sys.argv[1]], stdout=-1,"
+        " start_new_session=True); w.stdout.readline(); print(w.pid, flush=True); time.sleep(600)"
+    )
+    command = [sys.executable, "-c", launcher, worker]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, process_group=0) as process:
+        pid = int(process.stdout.readline())
+        supervise.Supervisor._end(process)
+        assert process.returncode == -signal.SIGTERM
+    until = time.monotonic() + 10
+    while (left := processes.process(pid)) is not None and left.state != "Z" and time.monotonic() < until:
+        time.sleep(0.05)
+    assert left is None or left.state == "Z"
 
 
 @pytest.mark.parametrize(("how", "code"), [("hang", 124), ("crash", 1)])
