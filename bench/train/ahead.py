@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import os
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,9 @@ TASKS = ("sorting", "addition")
 KINDS = {"synchronous": "false", "asynchronous": "true"}
 
 
-def measure(seeds: int, steps: int, first: int = 0) -> list[dict[str, Any]]:
+def measure(tasks: Sequence[str], seeds: int, steps: int) -> list[dict[str, Any]]:
     """A row for each task."""
-    return [_task(task, range(first, first + seeds), steps) for task in TASKS]
+    return [_task(task, range(seeds), steps) for task in tasks]
 
 
 def _task(task: str, seeds: range, steps: int) -> dict[str, Any]:
@@ -71,10 +72,11 @@ def _run(task: str, seed: int, steps: int, setting: str) -> list[dict[str, float
 def main() -> None:
     """Print the rows."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=TASKS)
     parser.add_argument("--seeds", type=int, default=6)
     parser.add_argument("--steps", type=int, default=90)
     given = parser.parse_args()
-    for row in measure(given.seeds, given.steps):
+    for row in measure(given.tasks, given.seeds, given.steps):
         low, high = row.pop("interval")
         print(
             *(f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}" for name, value in row.items())

@@ -154,11 +154,9 @@ def test_nothing_is_written_after_the_last_step(trainer):
 # --- states -----------------------------------------------------------------------------------------------------------
 
 KINDS = {
-    "GRPO": (),
-    "dynamic sampling, validation": ("policy.filter_groups=resample", "validation.every=2", "policy.minibatches=2"),
-    "ReMax": ("algorithm=remax",),
+    "dynamic sampling": ("policy.filter_groups=resample", "validation.every=2", "policy.minibatches=2"),
+    "ReMax, adapters": ("algorithm=remax", "lora.rank=4"),
     "PPO": ("algorithm=ppo", "critic.kind=shared"),
-    "adapters": ("lora.rank=4",),
 }
 
 
