@@ -329,7 +329,7 @@ TROUBLES = (
     ),
     Trouble(
         id="cuda/out-of-memory-at-start",
-        shows=("CUDA error: out of memory",),
+        shows=("CUDA error: out of memory", "CUDA driver error: out of memory"),
         cause="the GPU has no memory even for a first allocation outside torch's own pool: another process or an engine holds it",
         fix="nvidia-smi shows who; end left-over processes, choose another GPU (CUDA_VISIBLE_DEVICES), or lower the engine's share "
         "(gpu_memory_utilization) when trainer and engine share it",
@@ -360,7 +360,7 @@ TROUBLES = (
     Trouble(
         id="cuda/unknown-error",
         shows=("CUDA unknown error - this may be due to an incorrectly set up environment",
-               "CUDA driver initialization failed, you might not have a CUDA gpu"),
+               "CUDA driver initialization failed, you might not have a CUDA gpu", "Unexpected error from cudaGetDeviceCount()"),
         cause="CUDA could not be started: CUDA_VISIBLE_DEVICES was changed after torch had started or names a GPU that is not there, or the "
         "driver lost its state (after suspend)",
         fix="set CUDA_VISIBLE_DEVICES before Python starts, not in the script; check nvidia-smi; sudo rmmod nvidia_uvm && sudo modprobe "

@@ -67,7 +67,7 @@ TROUBLES = (
     ),
     Trouble(
         id="deepspeed/loss-scale",
-        shows=("Current loss scale already at minimum - cannot decrease scale anymore",),
+        shows=("Current loss scale already at minimum - cannot decrease scale anymore", "Minimum loss scale reached"),
         cause="float16 gradients overflow at the smallest loss scale: numbers beyond float16's range, or NaN in the model",
         fix="train in bfloat16 (bf16: true, fp16: false); a model that was trained in bfloat16 overflows in float16",
         source="microsoft/DeepSpeed: fp16 loss scaler", certainty="likely",

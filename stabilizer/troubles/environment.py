@@ -517,8 +517,8 @@ TROUBLES = (
     ),
     Trouble(
         id="transformers/vocabulary-size",
-        shows=("size mismatch for {name:w}embed_tokens.weight: copying a param with shape torch.Size([{have}, ...the shape in current model is torch.Size([{want}, ",
-               "size mismatch for {name:w}lm_head.weight: copying a param with shape torch.Size([{have}, ...the shape in current model is torch.Size([{want}, "),
+        shows=("size mismatch for ...embed_tokens.weight: copying a param with shape torch.Size([{have}, ...the shape in current model is torch.Size([{want}, ",
+               "size mismatch for ...lm_head.weight: copying a param with shape torch.Size([{have}, ...the shape in current model is torch.Size([{want}, "),
         cause="the checkpoint's vocabulary has {have} tokens and the model's {want}: tokens were added before it was saved, or its config is another's",
         fix="load the config saved beside the checkpoint, or model.resize_token_embeddings({have}) before the weights or adapter are loaded",
         source="huggingface/transformers: resize_token_embeddings", certainty="certain", kind="config-error", work=_nonempty,

@@ -761,7 +761,7 @@ TROUBLES = (
     Trouble(
         id="python/none",
         shows=("'NoneType' object has no attribute '{name:w}'", "'NoneType' object is not subscriptable", "'NoneType' object is not iterable", "'NoneType' object is not callable",
-               "cannot unpack non-iterable NoneType object", "and 'NoneType'$", "'NoneType' and '{name:w}'$", "object of type 'NoneType' has no len()"),
+               "cannot unpack non-iterable NoneType object", "unsupported format string passed to NoneType.__format__", "and 'NoneType'$", "'NoneType' and '{name:w}'$", "object of type 'NoneType' has no len()"),
         cause="a value that the program relies on is None here: a setting that was left out, a file or model that was not loaded, a search that found nothing, or a function without "
         "return",
         fix="the innermost lines of the traceback name it: print it there and follow it to where it is set; in a trainer's code it is mostly an optional setting that this path needs",

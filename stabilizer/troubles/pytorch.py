@@ -421,4 +421,63 @@ TROUBLES = (
         source="pytorch/pytorch", certainty="certain", kind="config-error",
         example="RuntimeError: torch._scaled_mm is only supported on CUDA devices with compute capability >= 9.0 or 8.9, or ROCm MI300+",
     ),
+    Trouble(
+        id="torch/recomputed-otherwise",
+        shows=("A different number of tensors was saved during the original forward and recomputation",
+               "Recomputed values for the following tensors have different metadata"),
+        cause="gradient checkpointing computes a layer again in the backward pass and gets other tensors than the first time: a cache was kept, "
+        "autocast or the adapter was switched in between, or weights were gathered (ZeRO-3) or routed (experts) otherwise",
+        fix="model.config.use_cache=False, forward and backward in the same autocast and with the same adapter, and "
+        "gradient_checkpointing_kwargs={{'use_reentrant': True}}; see whether it runs with gradient checkpointing off",
+        source="pytorch/pytorch: utils/checkpoint.py", certainty="likely",
+        example="torch.utils.checkpoint.CheckpointError: torch.utils.checkpoint: A different number of tensors was saved during the original forward "
+        "and recomputation.",
+    ),
+    Trouble(
+        id="torch/nothing-to-train",
+        shows=("optimizer got an empty parameter list",),
+        cause="no parameter of the model is trained: everything is frozen, an adapter was loaded for inference, or target_modules matched nothing",
+        fix="model.print_trainable_parameters(); PeftModel.from_pretrained(..., is_trainable=True) for a saved adapter, target_modules by the names "
+        "of this model's layers, and no requires_grad_(False) after the adapter was added",
+        source="pytorch/pytorch: optim/optimizer.py", certainty="likely", kind="config-error",
+        example="ValueError: optimizer got an empty parameter list",
+    ),
+    Trouble(
+        id="torch/index-beyond",
+        shows=("index {a} is out of bounds for dimension {dim} with size {size}",),
+        cause="something is picked at place {a} of {size}: a token id beyond the vocabulary, a batch that holds fewer entries than another, or a mask of "
+        "another length",
+        fix="print the shapes in that line. If {size} is the vocabulary, compare len(tokenizer) with the model's embedding; if it is a batch, compare "
+        "prompts x answers with what the rewards or the engine returned",
+        source="pytorch/pytorch: indexing", certainty="possible", general=True,
+        example="IndexError: index 151665 is out of bounds for dimension 1 with size 151665",
+    ),
+    Trouble(
+        id="tokenizers/no-limit",
+        shows=("OverflowError: int too big to convert",),
+        cause="texts are to be cut at the tokenizer's own limit, and it has none (model_max_length is 10^30)",
+        fix="tokenizer.model_max_length = 4096 (what the model takes), or pass max_length with truncation=True",
+        source="huggingface/transformers: tokenization", certainty="likely", kind="config-error",
+        example="OverflowError: int too big to convert",
+    ),
+    Trouble(
+        id="python/process-pool",
+        shows=("BrokenProcessPool: A process in the process pool was terminated abruptly",),
+        cause="a process of a pool (answers that are checked, texts that are tokenised) was killed: main memory ran out, or an answer that it ran or "
+        "parsed took it down",
+        fix="fewer workers, a limit of time and memory for each answer, and a new pool after such an error (score 0 for that answer); `dmesg -T | grep "
+        "-i kill` shows whether memory was the reason",
+        source="python: concurrent.futures", certainty="possible", kind="infrastructure",
+        example="concurrent.futures.process.BrokenProcessPool: A process in the process pool was terminated abruptly while the future was running",
+    ),
+    Trouble(
+        id="engine/answers-500",
+        shows=("ClientResponseError: 500", "HTTPError: 500 Server Error", "Server error '500 Internal Server Error' for url",
+               "Failed after {n} retries each. Payload"),
+        cause="the server that generates or judges answered with an error of its own, and this process only reports it",
+        fix="look for the first traceback in that server's log at this minute: mostly a text above its context, GPU memory, or an update of weights "
+        "that did not fit",
+        source="areal-project/AReaL: utils/http.py; aio-libs/aiohttp", certainty="possible", consequence=True, kind="infrastructure",
+        example="aiohttp.client_exceptions.ClientResponseError: 500, message='Internal Server Error'",
+    ),
 )  # fmt: skip

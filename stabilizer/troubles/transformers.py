@@ -450,7 +450,7 @@ TROUBLES = (
     ),
     Trouble(
         id="torch/inference-tensor",
-        shows=("Inference tensors cannot be saved for backward",),
+        shows=("Inference tensors cannot be saved for backward", "Inplace update to inference tensor outside InferenceMode"),
         cause="a tensor made under torch.inference_mode came into a pass with gradients: log-probabilities or embeddings of "
         "the generation",
         fix="clone it outside inference mode, or use torch.no_grad there",

@@ -174,7 +174,7 @@ TROUBLES = (
     ),
     Trouble(
         id="vllm/sleep-mode-allocator",
-        shows=("Expandable segments are not compatible with memory pool",),
+        shows=("Expandable segments are not compatible with memory pool", "MemPool doesn't currently support expandable_segments"),
         cause="vLLM's sleep mode uses its own memory pool, and PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True forbids that",
         fix="unset expandable_segments in PYTORCH_CUDA_ALLOC_CONF, or switch sleep mode off (vllm_enable_sleep_mode, "
         "free_cache_engine)",
@@ -610,5 +610,14 @@ TROUBLES = (
         source="vllm-project/vllm: model_executor/models", certainty="likely",
         example='  File "/x/site-packages/vllm/model_executor/models/qwen2.py", line 410, in load_weights\n'
         "KeyError: 'layers.0.mlp.down_proj.base_layer.weight'",
+    ),
+    Trouble(
+        id="vllm/sleep-memory-grew",
+        shows=("Memory usage increased after sleeping",),
+        cause="vLLM counts the GPU's free memory before and after it goes to sleep, and another process on the same GPU took memory in between",
+        fix="one engine and one trainer process a GPU, which do not load or update at that moment: let the trainer wait for the sleep, and give "
+        "engines of other jobs other GPUs",
+        source="vllm-project/vllm: v1/worker/gpu_worker.py", certainty="likely", kind="infrastructure",
+        example="AssertionError: Memory usage increased after sleeping.",
     ),
 )  # fmt: skip
