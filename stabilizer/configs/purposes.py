@@ -38,7 +38,7 @@ _KNOWN: tuple[tuple[str, str], ...] = (
     (r"wandb login|git \w+|docker (?:run|pull|exec)|apt(?:-get)? \w+|nvidia-smi|mkdir|echo|export|cd", PREPARES),
 )
 _COMMANDS = re.compile(
-    "|".join(f"(?P<_{place}>(?:^|(?<=[ /])){words}(?![\\w-]))" for place, (words, _) in enumerate(_KNOWN))
+    "|".join(f"(?P<_{place}>(?:^|(?<=[ /]))(?:{words})(?![\\w-]))" for place, (words, _) in enumerate(_KNOWN))
 )
 _LONGEST = 400
 """Characters of a command in which the words are looked for."""

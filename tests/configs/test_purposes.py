@@ -33,6 +33,7 @@ def test_what_a_command_does_is_known_by_its_words(words, does):
     "words",
     ["swift rlhf", "trl grpo", "python3 -m verl.trainer.main_ppo", "accelerate launch src/open_r1/grpo.py",
      "llamafactory-cli train x.yaml", "python3 train.py", "ray job submit python3 train.py", "uv run rl @ rl.toml",
+     "swift rlhf examples/train/grpo/plugin.py", "python train_abcd.py", "python hf_export.py", "python sci-uv pip.py",
      "python my_swift_eval_and_train.py", "python -m openrlhf.cli.train_ppo_ray"],
 )  # fmt: skip
 def test_a_command_that_may_train_has_no_other_purpose(words):
