@@ -86,6 +86,8 @@ def _answer_with(
     path: Path, args: argparse.Namespace, wanted: dict[str, str], settings: Preflight | None, config: Path | None
 ) -> int:
     analysis = _analysis(path, args, wanted, config)
+    if settings and analysis.verdict == "not-rl" and not analysis.findings:
+        raise RunError("settings and no log of a training")  # then they are judged alone
     _show([analysis], args, settings)
     return int(reached(analysis.verdict, args.fail_on))
 

@@ -226,6 +226,15 @@ def _frame_in(text: str) -> tuple[str, str, str] | None:
     return (match[1], "", match[2]) if match else None
 
 
+_SUPPOSED = re.compile(r"(?:^|\s)#\s|\b(?:if|when|in case|avoid|prevent|against)\b[^.;]{0,40}$", re.I)
+"""Words before a failure's name that make it one that may come: a comment in code, a condition, an advice."""
+
+
+def _happened(match: re.Match[str] | None) -> bool:
+    """Whether a failure is reported and not only spoken of."""
+    return match is not None and not _SUPPOSED.search(match.string[: match.start()])
+
+
 def _explains(trouble: Found, event: Event) -> bool:
     """Whether a trouble explains a failure: a remark about a frame explains none whose kind is known."""
     return trouble.trouble.severity != "info" or event.data["failure"] == "traceback"
@@ -343,7 +352,7 @@ class Failures:
                 return self._event(line.number, text[-200:], "non-finite-gradient")
         elif match := _EXCEPTION.match(text) or _LOGGED.match(text):
             return self._event(line.number, match[1] + match[2])
-        elif any(KINDS[kind].search(text) for kind in ("oom", "worker-death")):
+        elif any(_happened(KINDS[kind].search(text)) for kind in ("oom", "worker-death")):
             return self._event(line.number, text)
         return None
 

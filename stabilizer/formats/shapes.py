@@ -33,7 +33,8 @@ MEASURED = re.compile(
 )
 """Words in the name of a quantity that training measures."""
 SETTING = re.compile(
-    r"coef|weight|target|max_|min_|num_|size|batch|func|model|path|seed|range|schedule|type|scale|init|threshold|warmup",
+    r"coef|weight|target|max_|min_|num_|size|batch|func|model|path|seed|range|schedule|type|scale|init|threshold|warmup"
+    r"|penalty|ratio_clip|clip_ratio_(?:low|high|c$)",
     re.I,
 )
 """Words in the name of a setting. They count only where each name stands on a line of its own."""

@@ -63,7 +63,9 @@ def recognised(parsed: Parsed) -> Recognised:
             f" {', '.join(s.written for s in parsed.settings[:4])}{', …' if len(parsed.settings) > 4 else ''});"
             f" name it with --trainer {'|'.join(trainer.name for trainer in TRAINERS)}"
         )
-    return Recognised(best, f"guessed from {_listed([setting_of(parsed, key) for key in alone])}", True)
+    sure = len(alone) >= MANY
+    by = "by" if sure else "guessed from"
+    return Recognised(best, f"{by} {_listed([setting_of(parsed, key) for key in alone])}", not sure)
 
 
 def _listed(clues: list[str]) -> str:
@@ -84,6 +86,9 @@ def _weighed(parsed: Parsed, words: Mapping[str, list[str]]) -> tuple[Schema, li
 
 FEWEST = 2
 """Plain keys of one trainer alone from which on it is guessed: programs of one's own may have the same ones."""
+
+MANY = 6
+"""The same from which on it is certain: a program of one's own hardly has as many of one trainer's names by chance."""
 
 
 def setting_of(parsed: Parsed, key: str) -> str:

@@ -193,3 +193,48 @@ def test_a_training_script_is_checked_and_its_arguments_are_no_row_of_metrics(mo
 def test_settings_on_one_line_above_a_failure_are_no_row_of_metrics(monkeypatch, capsys) -> None:
     text = "GRPOTrainer, num_generations=8, max_completion_length=4096, reward_weights=1, kl_coef=0.1\n" + CRASH
     assert "no steps" in page(text, monkeypatch, capsys)
+
+
+CALL = """args = GRPOConfig(
+    use_vllm = True,
+    learning_rate = 5e-6,
+    per_device_train_batch_size = 1, # Increase to 4 for smoother training
+    num_generations = 6, # Decrease if out of memory
+    max_completion_length = 200,
+)
+trainer = GRPOTrainer(model=model, reward_funcs=[a, b], args=args, train_dataset=data)
+"""
+YAML = """grpo:
+  num_prompts_per_step: 64
+  num_generations_per_prompt: 32
+loss_fn:
+  reference_policy_kl_penalty: 0.01
+  ratio_clip_min: 0.2
+  ratio_clip_max: 0.2
+policy:
+  train_global_batch_size: 512
+"""
+FLAGS = (
+    "ref_num_nodes reward_num_nodes critic_num_nodes actor_num_nodes micro_train_batch_size micro_rollout_batch_size"
+)
+FLAGGED = f"python3 /w/old/train.py {' '.join(f'--{flag} 8' for flag in FLAGS.split())} --init_kl_coef 0.01\n"
+
+
+@pytest.mark.parametrize("text", [CALL, YAML, FLAGGED], ids=["a call", "a mapping", "flags of one trainer alone"])
+def test_settings_alone_are_judged_as_settings(text, monkeypatch, capsys):
+    _, found = answered(text, monkeypatch, capsys)
+    assert found["config"] == "pasted text" and found["verdict"] in ("warn", "healthy", "info", "critical")
+
+
+@pytest.mark.parametrize(
+    ("line", "crash"),
+    [
+        ("x = 6  # decrease if out of memory", False),
+        ("INFO lowering the batch to avoid Out Of Memory", False),
+        ("slurmstepd: error: Detected 1 oom-kill event(s) in StepId=1.batch", True),
+        ("RuntimeError: HIP out of memory. Tried to allocate 2 GiB", True),
+    ],
+)
+def test_a_failure_that_is_only_spoken_of_is_none(line, crash, monkeypatch, capsys):
+    _, found = answered(rows(30) + line + "\n", monkeypatch, capsys)
+    assert (found["verdict"] == "crashed") == crash
