@@ -112,7 +112,7 @@ def largest(view: RunView, name: str) -> Change | None:
     """The largest move of a metric beyond its noise; None if there is none."""
     series = view.series(name).finite()
     steps, values = _blocks(series.steps, series.values)
-    if len(values) < LEAST_ROWS or not np.ptp(values):
+    if len(values) < LEAST_ROWS or not np.ptp(values) or _counts(values):
         return None
     window = max(1, len(values) // WINDOW)
     level = _running_median(values, window)
@@ -127,6 +127,12 @@ def largest(view: RunView, name: str) -> Change | None:
         return None
     first, last = _while_moving(level, begin, end)
     return Change(name, before, after, int(steps[first]), int(steps[last]), noise, "")
+
+
+def _counts(values: np.ndarray) -> bool:
+    """Whether whole numbers rise by the same each row, as a column of steps does whatever its name."""
+    rises = np.diff(values)
+    return bool(rises[0] > 0 and not np.ptp(rises) and not np.any(values % 1))
 
 
 def _blocks(steps: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

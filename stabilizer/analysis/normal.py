@@ -108,12 +108,14 @@ def loss_zero(view: RunView) -> str:
 
 
 def _loss_of_kl_alone(view: RunView) -> str:
-    """The loss prints as 0 while rewards differ within groups."""
-    loss, spread = _both(view, "policy/loss", "reward/std_group")
-    if len(loss) < 2 or np.abs(loss).max() > SMALL or float(np.median(spread)) <= 0 or loss_is_kl(view):
+    """The loss prints as 0 while rewards differ within groups, or the policy leaves its reference."""
+    loss, spread, kl = (_values(view, name) for name in ("policy/loss", "reward/std_group", "policy/kl_ref"))
+    differs, moves = len(spread) > 0 and float(np.median(spread)) > 0, len(kl) > 1 and kl[-1] > kl[0]
+    if len(loss) < 2 or np.abs(loss).max() > SMALL or not (differs or moves) or loss_is_kl(view):
         return ""
+    meanwhile = "rewards differ within groups" if differs else "the KL grows"
     return (
-        f"the loss prints as {np.abs(loss).max():.1g} or less while rewards differ within groups: with one update a"
+        f"the loss prints as {np.abs(loss).max():.1g} or less while {meanwhile}: with one update a"
         " batch the policy term is 0 in value though not in gradient, and what is left is beta x KL, which starts at 0."
         " This is expected, and no sign of a fault; watch the reward"
     )

@@ -203,7 +203,7 @@ class _Reading:
         values = [_value(cell) for cell in cells]
         if len(values) == len(self._header) and _mostly(values):
             self.flush()
-            row = zip(map(_spelled, self._header), values, strict=True)
+            row = zip(map(spelled, self._header), values, strict=True)
             self._open = {name: value for name, value in row if name and value is not None}
             self._alone = False
             return True
@@ -227,7 +227,7 @@ SPOKEN = {"Training Loss": "loss", "Validation Loss": "eval_loss"}
 """Columns that a notebook's table renames."""
 
 
-def _spelled(name: str) -> str:
+def spelled(name: str) -> str:
     """A column's name as the trainer logs it elsewhere: `rewards / right` is `rewards/right`."""
     return SPOKEN.get(name, name.replace(" / ", "/"))
 

@@ -22,6 +22,7 @@ from typing import Any
 from stabilizer.formats.console import head, lines
 from stabilizer.formats.number_log import NumberLog
 from stabilizer.formats.rows import MAX_NAMES, number
+from stabilizer.formats.shapes import spelled
 from stabilizer.formats.steps import rows_of
 from stabilizer.runs.reader import RunError
 
@@ -81,7 +82,7 @@ def _separator(first: str) -> str:
 
 
 def _split(first: str) -> list[str]:
-    return [cell.strip() for cell in next(csv.reader([first], delimiter=_separator(first)), [])]
+    return [spelled(cell.strip()) for cell in next(csv.reader([first], delimiter=_separator(first)), [])]
 
 
 def _records(path: Path) -> tuple[list[str], list[dict[str, Any]], int]:

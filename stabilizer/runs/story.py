@@ -98,11 +98,14 @@ class Incident:
     def explained(self) -> Finding:
         """The finding with the newest explanation, the gravest of several.
 
-        A resolved finding keeps its explanation: what is left of the incident may no longer show its cause.
+        A resolved finding keeps its explanation: what is left of the incident may no longer show its cause. A remark of
+        the log about something harmless, however sure, explains nothing graver than itself.
         """
-        known = [f for f in self.findings if f.causes and f.causes[0].id != "undetermined"]
+        harmless = [f for f in self.findings if f.severity == "info" and "trouble" in f.evidence]
+        able = [f for f in self.findings if f not in harmless] or harmless
+        known = [f for f in able if f.causes and f.causes[0].id != "undetermined"]
         return max(
-            known or self.findings,
+            known or able,
             key=lambda f: (bool(f.causes), f.last_step, f.detected_step, SEVERITIES.index(f.severity)),
         )
 

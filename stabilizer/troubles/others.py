@@ -786,6 +786,15 @@ TROUBLES = (
         example="    assert torch.all(mask.sum(-1) > 0)",
     ),
     Trouble(
+        id="python/fatal",
+        shows=("Fatal Python error: {what:t}$",),
+        cause="the interpreter itself stopped ({what}): compiled code of some package damaged memory or counted references wrongly",
+        fix="the threads printed below it name the package (PYTHONFAULTHANDLER=1 prints them too): another release of it, mostly the engine, "
+        "a tokenizer, pyarrow or an image library; until then continue from the newest checkpoint",
+        source="modelscope/ms-swift#5231", certainty="possible", kind="infrastructure",
+        example="Fatal Python error: none_dealloc: deallocating None: bug likely caused by a refcount error in a C extension",
+    ),
+    Trouble(
         id="python/relative-import",
         shows=("attempted relative import with no known parent package", "attempted relative import beyond top-level package"),
         cause="a file of a package is started as a script",

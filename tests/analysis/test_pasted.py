@@ -238,3 +238,36 @@ def test_settings_alone_are_judged_as_settings(text, monkeypatch, capsys):
 def test_a_failure_that_is_only_spoken_of_is_none(line, crash, monkeypatch, capsys):
     _, found = answered(rows(30) + line + "\n", monkeypatch, capsys)
     assert (found["verdict"] == "crashed") == crash
+
+
+FATAL = """Train:  27%|###  | 1250/4708 [31:08:58<88:27:54, 92.10s/it]
+Fatal Python error: none_dealloc: deallocating None: bug likely caused by a refcount error in a C extension
+Thread 0x00007f08417fe640 (most recent call first):
+W0802 23:48:41.941000 103473 torch/distributed/elastic/api.py:900] Sending process 103491 closing signal SIGTERM
+"""
+
+
+def test_a_sure_remark_about_what_followed_is_not_the_cause_of_a_crash(monkeypatch, capsys):
+    shown = " ".join(page(FATAL, monkeypatch, capsys).split())
+    assert "CRASHED" in shown and "the interpreter itself stopped" in shown
+    assert "Likely cause nccl/closing-signal" not in shown
+
+
+def test_a_text_without_numbers_is_not_called_another_kind_of_run(monkeypatch, capsys):
+    _, found = answered(FATAL.splitlines()[-1] + "\n", monkeypatch, capsys)
+    assert found["verdict"] == "too-short"
+
+
+ZERO_LOSS = "Step\tTraining Loss\treward\treward_std\tkl\n" + "".join(
+    f"{step}\t0.000000\t{0.2 + step / 50}\t0.3\t{step / 9e6}\n" for step in range(1, 6)
+)
+CHINESE = (
+    "| 步骤 | loss | reward | kl |\n|---|---|---|---|\n| 1 | 0.0 | 0.1 | 0.0 |\n| 2 | 0.0 | 0.1 | 0.001 |\n"
+    "| 3 | 0.0001 | 0.1 | 0.002 |\n"
+)
+
+
+@pytest.mark.parametrize("text", [ZERO_LOSS, CHINESE], ids=["a notebook's table with tabs", "an issue's table"])
+def test_a_loss_of_zero_is_answered_under_any_of_its_names(text, monkeypatch, capsys):
+    shown = " ".join(page(text, monkeypatch, capsys).split())
+    assert "policy term is 0 in value" in shown and "步骤 rose" not in shown

@@ -102,6 +102,8 @@ _OF_A_POLICY = re.compile(
 )
 """Not `weekly`, a cross entropy, a rate of responses, an insurance's policies."""
 
+_OF_A_CRITIC = re.compile(r"value|critic|(?:^|[^a-z])vf?(?:$|[^a-z])", re.I)
+"""Names of logs whose `loss` may hold a critic's; without a critic it is the policy's, with its KL term."""
 _PREFIX = re.compile(r"^(?:train|training|rollout|actor|policy|metrics|log|optim)[/.]")
 _HELD_OUT = re.compile(r"^(val|eval|validation|test)/")
 """`eval/accuracy` is `eval_accuracy`."""
@@ -172,6 +174,8 @@ def guessed(rows: list[Row], seen: Iterable[str], mapping: Mapping[str, str]) ->
     take(_listed(seen, rows))
     take(_spelled(seen, names, rows).items())
     take((key, ours) for key in sorted(seen) if names[key] == key and (ours := _component(key)))
+    if {"policy/kl_ref", "reward/mean"} <= taken and not any(map(_OF_A_CRITIC.search, seen)):
+        take((key, "policy/loss") for key in sorted(seen) if names[key] == key and _plain(key) == "loss")
     names.update({theirs: ours for ours, theirs in mapping.items()})
     pairs = [f"{key} as {ours}" for key, ours in said.items() if key not in mapping.values()]
     notes = [f"guessed from the names: {', '.join(pairs[:8])}; correct it with --map OURS=THEIRS"] if pairs else []
