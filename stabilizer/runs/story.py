@@ -13,6 +13,11 @@ from typing import Any, Literal
 from stabilizer.core.records import SEVERITIES, Action, Cause, Finding, JournalEntry, Origin, RemedyAdvice, worst
 from stabilizer.runs.journal import origin_of
 
+ENDS = ("system/crashed", "system/config-error")
+"""Findings about what ended a run."""
+LINES = "system/known-trouble"
+"""The finding about lines of a log that are known and ended nothing."""
+
 
 @dataclass(frozen=True)
 class Incident:
@@ -98,11 +103,12 @@ class Incident:
     def explained(self) -> Finding:
         """The finding with the newest explanation, the gravest of several.
 
-        A resolved finding keeps its explanation: what is left of the incident may no longer show its cause. A remark of
-        the log about something harmless, however sure, explains nothing graver than itself.
+        A resolved finding keeps its explanation: what is left of the incident may no longer show its cause. Other lines
+        of a log, however sure their meaning is, explain no end of the run, and harmless ones nothing at all.
         """
-        harmless = [f for f in self.findings if f.severity == "info" and "trouble" in f.evidence]
-        able = [f for f in self.findings if f not in harmless] or harmless
+        ended = any(finding.id in ENDS for finding in self.findings)
+        lines = [f for f in self.findings if f.id == LINES and (ended or f.severity == "info")]
+        able = [finding for finding in self.findings if finding not in lines] or lines
         known = [f for f in able if f.causes and f.causes[0].id != "undetermined"]
         return max(
             known or able,

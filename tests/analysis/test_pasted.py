@@ -253,6 +253,13 @@ def test_a_sure_remark_about_what_followed_is_not_the_cause_of_a_crash(monkeypat
     assert "Likely cause nccl/closing-signal" not in shown
 
 
+def test_a_sure_warning_before_a_crash_that_nothing_explains_is_not_its_cause(monkeypatch, capsys):
+    warning = "wandb: Network error (ConnectTimeout), entering retry loop.\n"
+    crash = 'Traceback (most recent call last):\n  File "/me/a.py", line 4, in f\n    go()\nValueError: 17 wobbles\n'
+    shown = page(warning + crash, monkeypatch, capsys)
+    assert "Likely cause" not in shown and "undetermined" in shown
+
+
 def test_a_text_without_numbers_is_not_called_another_kind_of_run(monkeypatch, capsys):
     _, found = answered(FATAL.splitlines()[-1] + "\n", monkeypatch, capsys)
     assert found["verdict"] == "too-short"
