@@ -83,7 +83,7 @@ TROUBLES = (
         "answer counts as wrong",
         fix="it is harmless when rare. If it is frequent: cut answers before they are parsed, verify in other processes with a "
         "limit of their own (parsing_timeout=None, timeout_seconds=None inside), and leave CPUs for it",
-        source="huggingface/Math-Verify: README", severity="warn", certainty="certain",
+        source="huggingface/Math-Verify: README", severity="info", certainty="certain",
         example="Timeout during parsing: \\boxed{9^{9^{9}}}",
     ),
     Trouble(
@@ -455,7 +455,7 @@ TROUBLES = (
         "started from an older checkpoint",
         fix="log with a step metric of its own (wandb.define_metric('eval/*', step_metric='global_step')), let one place write to the run, and resume "
         "with resume_from rather than from an older step",
-        source="huggingface/trl#4004", severity="warn", certainty="certain",
+        source="huggingface/trl#4004", severity="info", certainty="certain",
         example="wandb: WARNING Tried to log to step 10 that is less than the current step 120. Steps must be monotonically increasing, so this data "
         "will be ignored.",
     ),

@@ -392,7 +392,7 @@ TROUBLES = (
                "Network error (ConnectionError), entering retry loop"),
         cause="W&B can't be reached from this machine",
         fix="export WANDB_MODE=offline and sync later (wandb sync), or allow api.wandb.ai in the proxy",
-        source="wandb/wandb", severity="warn", certainty="certain", kind="infrastructure",
+        source="wandb/wandb", severity="info", certainty="certain", kind="infrastructure",
         example="wandb: Network error (ConnectTimeout), entering retry loop.",
     ),
     Trouble(

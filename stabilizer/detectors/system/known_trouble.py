@@ -66,7 +66,7 @@ class KnownTrouble(Detector):
         more = f" Also: {', '.join(others[: MOST - 1])}." if others else ""
         return self.finding(
             view, _severity(found), event.step,
-            f"{cause}. From the log: {message_of(event)}.{more}",
+            f"{cause}. From the log: {message_of(event).rstrip('.')}.{more}",
             cause=one.kind, what=cause, next=fix, message=message_of(event), trouble=one.id,
             confidence=CERTAINTY[one.certainty], source=one.source,
             **{key: event.data[key] for key in ("file", "line") if key in event.data},
