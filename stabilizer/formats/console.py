@@ -47,10 +47,15 @@ SOURCES = {".py", ".sh", ".js", ".c", ".cpp", ".cu", ".rs", ".go", ".yaml", ".ym
 
 _CHUNK = 1 << 20
 _ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[()][A-Z0-9])")
-_RAY = re.compile(r"^\s?\((?:[^()\s](?:[^()]|\([^()]{0,60}\)){0,80} )?pid=\d+(?:, ip=[^()\s]{1,60})?\)\s?")
-"""Ray's prefix of a line. An actor may have a name with parentheses, as `ActorWorker(reference-0)`."""
+_RAY = re.compile(
+    r"^\s?(?:[(\[](?:[^()\[\]\s](?:[^()\[\]]|\([^()]{0,60}\)){0,80} )?pid=\d+(?:, ip=[^()\s]{1,60})?[)\]]\s?){1,3}"
+)
+"""Ray's prefix of a line, and those of an engine's processes behind it: `(Engine pid=7) (EngineCore_DP0 pid=9) `. An
+actor may have a name with parentheses, as `ActorWorker(reference-0)`; SkyRL writes brackets."""
+_HOST = re.compile(r"^(?:\d{1,3}(?:\.\d{1,3}){3}: ?|\[\d{1,6},\d{1,6}\]<std(?:err|out)>:)")
+"""The prefix of a line by DeepSpeed's launcher on several machines, or by MPI."""
 _RANK = re.compile(r"^\[(?:rank|default)\d{1,6}\]:? ?")
-_LOGGER = re.compile(r"^ERROR \d\d-\d\d \d\d:\d\d:\d\d \[?[\w.]{1,80}:\d{1,6}\] ?")
+_LOGGER = re.compile(r"^ERROR \d\d-\d\d \d\d:\d\d:\d\d \[?[\w./]{1,80}:\d{1,6}\] ?")
 """vLLM's prefix of every line of a traceback."""
 _REPEATED = re.compile(r"\[repeated \d{1,9}x across cluster\].*$")
 WRAPPED = ('[{"stream_name"', ',{"stream_name"', '{"stream_name"')
@@ -99,11 +104,13 @@ def _head(path: Path, _changed: int, _size: int) -> bytes:
 
 
 def _plain(text: str) -> str:
+    if ": " in text[:20] or "<std" in text[:20]:
+        text = _HOST.sub("", text, count=1)
     if "pid=" in text[:160]:
         text = _RAY.sub("", text, count=1)
     if text[:1] == "[":
         text = _RANK.sub("", text, count=1)
-    elif text.startswith("ERROR "):
+    if text.startswith("ERROR "):
         text = _LOGGER.sub("", text, count=1)
     if "across cluster]" in text:
         text = _REPEATED.sub("", text)

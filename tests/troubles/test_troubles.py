@@ -394,8 +394,18 @@ def test_arithmetic():
     assert by_nearness(4, [1, 2, 3, 6, 12]) == [3, 2, 6, 1, 12]
 
 
-def test_the_lines_of_an_actor_with_parentheses_in_its_name_are_read():
-    prefix = "(ActorWorker(actor_infer-0) pid=90113) "
+@pytest.mark.parametrize(
+    "prefix",
+    [
+        "(ActorWorker(actor_infer-0) pid=90113) ",
+        "(Engine pid=597306) (EngineCore_DP2 pid=598582) ERROR 03-26 20:21:53 [core.py:1299] ",
+        "[Engine pid=1308262] [EngineCore_DP0 pid=1308664] ERROR 12-18 15:51:23 [v1/engine/core.py:710] ",
+        "10.141.246.153: ",
+        "[1,0]<stderr>:",
+        "[rank3]: ",
+    ],
+)
+def test_the_lines_of_a_traceback_are_read_behind_any_launchers_prefix(prefix):
     text = (
         "Traceback (most recent call last):\n"
         '  File "/x/site-packages/vllm/model_executor/models/qwen2_5_vl.py", line 1071, in load_weights\n'
