@@ -45,6 +45,8 @@ NEEDS = (
     Need("jsonargparse", "jsonargparse", "4.40", "train"),
     Need("docstring-parser", "docstring_parser", "0.16", "train"),
     Need("peft", "peft", "0.18", "lora"),
+    Need("gguf", "gguf", "0.17", "gguf"),
+    Need("accelerate", "accelerate", "1.0", "gguf"),
     Need("bitsandbytes", "bitsandbytes", "0.50", "eight-bit"),
     Need("pyarrow", "pyarrow", "18", "data"),
     Need("datasets", "datasets", "3.0", "data"),
@@ -56,6 +58,7 @@ NEEDS = (
 PURPOSES = {
     "train": "`train`",
     "lora": "lora.rank",
+    "gguf": "models in one GGUF file",
     "eight-bit": "optim.kind: adamw_8bit",
     "data": "Parquet files and Hugging Face data sets",
     "math": "the reward `boxed_math`",

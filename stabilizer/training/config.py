@@ -168,7 +168,7 @@ def _beside(folder: Path, values: dict[str, Any]) -> dict[str, Any]:
             return name
         return f"{folder / path}{':' if colon else ''}{function}"
 
-    for key in ("data.path", "data.held_out_path", "search.corpus", "environment.use"):
+    for key in ("model", "data.path", "data.held_out_path", "search.corpus", "environment.use"):
         if key in values:
             values[key] = found(values[key])
     if isinstance(rewards := values.get("reward.functions"), list):

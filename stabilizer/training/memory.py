@@ -53,7 +53,8 @@ class Need(NamedTuple):
 
 def needed(config: TrainConfig, *, prompt_tokens: int, processes: int = 1, device: str = "cpu") -> Need:
     """The need of each process, with prompts of this length and completions of the greatest length."""
-    description = AutoConfig.from_pretrained(source_of(config.model, config.task), trust_remote_code=False)
+    folder, more = source_of(config.model, config.task)
+    description = AutoConfig.from_pretrained(folder, trust_remote_code=False, **more)
     dtype = torch.bfloat16 if config.precision == "bfloat16" else torch.float32
     parts = processes if config.sharding == "full" else 1
     with FakeTensorMode(), torch.device("cpu"):

@@ -9,10 +9,12 @@ from __future__ import annotations
 import re
 import string
 from collections.abc import Iterable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+import transformers
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import (
     AutoModelForCausalLM,
@@ -28,6 +30,8 @@ from transformers.utils.logging import disable_progress_bar
 from stabilizer.core.paths import expanded
 
 BUILTIN = "builtin"
+GGUF = ".gguf"
+"""End of the name of a file that holds a model as llama.cpp reads it."""
 WARM_STARTS = Path(__file__).parent / "warmstart"
 """One folder of starting weights per task, made by `warm_start.py`."""
 
@@ -102,38 +106,56 @@ def _only_pickles(folder: Path) -> bool:
     return any(folder.glob("pytorch_model*.bin")) and not any(folder.glob("*.safetensors"))
 
 
-def source_of(model: str, task: str) -> str:
-    """The folder, or the name on the hub, of the starting policy."""
+class Source(NamedTuple):
+    """Where the starting policy is."""
+
+    folder: str
+    """A folder, or a name on the hub."""
+    more: dict[str, Any]
+    """Further arguments of `from_pretrained`: the name of a GGUF file in the folder."""
+
+
+def source_of(model: str, task: str) -> Source:
+    """Where the starting policy of this value of `model` is; ValueError if there is nothing."""
     kind, _, start = model.partition(":")
     model = str(expanded(model, f"model = {model!r}")) if model.startswith("~") else model
     source = str(WARM_STARTS / (start or task)) if kind == BUILTIN else model
     if kind == BUILTIN and not Path(source).is_dir():
         there = ", ".join(sorted(folder.name for folder in WARM_STARTS.iterdir()))
         raise ValueError(f"model = {model!r}: no warm start for task {start or task!r}; there are {there}")
+    if kind != BUILTIN and model.endswith(GGUF) and Path(model).is_file():
+        if not (find_spec("gguf") and find_spec("accelerate")):
+            raise ValueError(
+                f"model = {model!r}: needs gguf and accelerate; pip install '.[gguf]' in the project's folder"
+            )
+        return Source(str(Path(model).parent), {"gguf_file": Path(model).name})
     if kind != BUILTIN and _is_path(model) and not Path(model).is_dir():
-        raise ValueError(f"model = {model!r}: no such folder (a name on the hub looks like OWNER/NAME)")
+        what = "file" if model.endswith(GGUF) else "folder"
+        raise ValueError(f"model = {model!r}: no such {what} (a name on the hub looks like OWNER/NAME)")
     if kind != BUILTIN and _only_pickles(Path(source)):
         raise ValueError(f"model = {model!r}: its weights are pickled, and a pickle can run any code: {TO_SAFETENSORS}")
-    return source
+    return Source(source, {})
 
 
 def load_policy(
     model: str, task: str, device: torch.device, dtype: torch.dtype = torch.float32, *, attention: str = "auto"
 ) -> Policy:
     """The starting policy: the warm start of `task` for 'builtin', of another task for 'builtin:TASK', otherwise a
-    folder or a name on the hub.
+    folder, a GGUF file or a name on the hub.
 
     Code that comes with a model is never run. Dropout is disabled whatever the model configures; with dropout the
     sampler and the learner would be two different policies.
     """
     disable_progress_bar()  # two progress bars for a load of milliseconds would disturb the display of the run
-    source = source_of(model, task)
+    folder, more = source_of(model, task)
     try:
-        chosen = {} if attention == "auto" else {"attn_implementation": attention}
+        chosen = more | _unpacked(more) | ({} if attention == "auto" else {"attn_implementation": attention})
         network: Any = AutoModelForCausalLM.from_pretrained(
-            source, dtype=dtype, trust_remote_code=False, use_safetensors=True, **chosen
+            folder, dtype=dtype, trust_remote_code=False, use_safetensors=True, **chosen
         )
-        tokenizer = AutoTokenizer.from_pretrained(source, padding_side="left", trust_remote_code=False)
+        if quantizer := getattr(network, "hf_quantizer", None) if more else None:
+            quantizer.remove_quantization_config(network)  # its weights are plain now, and can be saved
+        tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="left", trust_remote_code=False, **more)
     except Exception as error:  # many kinds: no such folder, another architecture, truncated weights, other shapes
         more = f"; if its weights are pickled: {TO_SAFETENSORS}" if "safetensors" in str(error) else ""
         raise ValueError(f"model = {model!r}: cannot be loaded as a causal language model: {error}{more}") from error
@@ -147,9 +169,16 @@ def load_policy(
     return Policy(network.to(device).eval(), tokenizer)
 
 
+def _unpacked(more: dict[str, Any]) -> dict[str, Any]:
+    """Arguments that turn the quantized weights of a GGUF file into plain tensors, which can be trained. Older releases
+    of `transformers` always do."""
+    kind: Any = getattr(transformers, "GgufConfig", None)
+    return {"quantization_config": kind(dequantize=True)} if more and kind else {}
+
+
 def _is_path(model: str) -> bool:
-    """Whether this can only be a folder: no name on the hub begins like that or has more than two parts."""
-    return model.startswith(("/", ".")) or model.endswith("/") or model.count("/") > 1
+    """Whether this can only be a folder or a file: no name on the hub begins like that or has more than two parts."""
+    return model.startswith(("/", ".")) or model.endswith(("/", GGUF)) or model.count("/") > 1
 
 
 def _silence(model: PreTrainedModel) -> None:

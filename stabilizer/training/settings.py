@@ -327,8 +327,8 @@ class TrainConfig:
     """Use the trainer's own forward pass for Llama-like models of up to 500 million parameters, where possible; off
     uses plain `transformers`. Results agree up to rounding."""
     model: str = "builtin"
-    """'builtin', 'builtin:TASK' (that task's warm start), a folder, or a name on the Hugging Face hub: any causal
-    language model with its tokenizer."""
+    """'builtin', 'builtin:TASK' (that task's warm start), a folder, a GGUF file, or a name on the Hugging Face hub: any
+    causal language model with its tokenizer."""
     precision: Literal["float32", "mixed", "bfloat16"] = "float32"
     """float32; mixed: float32 weights, bfloat16 arithmetic; bfloat16: the model's weights and gradients too, while the
     optimizer keeps weights in float32. Adapters are always in float32."""

@@ -197,7 +197,12 @@ def test_files_are_found_beside_the_configuration_that_names_them(tmp_path, monk
     shutil.copytree(Path(__file__).parents[2] / "stabilizer/examples/own_data", tmp_path / "mine")
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    config = load_config(tmp_path / "mine/config.yaml")
+    assert load_config(tmp_path / "mine/config.yaml").model == "builtin:addition"  # no file
+    own = tmp_path / "mine/own.yaml"
+    own.write_text((tmp_path / "mine/config.yaml").read_text().replace("builtin:addition ", "model "))
+    (tmp_path / "mine/model").mkdir()
+    config = load_config(own)
+    assert Path(config.model) == tmp_path / "mine/model"
     assert Path(config.data.path) == tmp_path / "mine/sums.jsonl"
     assert str(tmp_path / "mine/reward.py:") in str(config.reward.functions)
     monkeypatch.chdir(tmp_path / "mine")
