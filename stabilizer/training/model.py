@@ -157,8 +157,8 @@ def load_policy(
             quantizer.remove_quantization_config(network)  # its weights are plain now, and can be saved
         tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="left", trust_remote_code=False, **more)
     except Exception as error:  # many kinds: no such folder, another architecture, truncated weights, other shapes
-        more = f"; if its weights are pickled: {TO_SAFETENSORS}" if "safetensors" in str(error) else ""
-        raise ValueError(f"model = {model!r}: cannot be loaded as a causal language model: {error}{more}") from error
+        hint = f"; if its weights are pickled: {TO_SAFETENSORS}" if "safetensors" in str(error) else ""
+        raise ValueError(f"model = {model!r}: cannot be loaded as a causal language model: {error}{hint}") from error
     if tokenizer.eos_token_id is None:
         raise ValueError(f"model = {model!r}: its tokenizer has no end token, so no completion could ever end")
     if tokenizer.pad_token_id is None:
