@@ -103,7 +103,7 @@ def analyse(
     findings = _fitted(run, (*replayed, *extra))
     verdict, gravest = _verdict(watch.verdict(view), findings, extra)
     if verdict in ("healthy", "too-short", "info") and not is_rl(view.names()):
-        verdict = "not-rl" if view.names() else "too-short"
+        verdict = "too-short" if findings and not view.names() else "not-rl"
     return Analysis(
         run=run,
         verdict=verdict,

@@ -336,7 +336,9 @@ class Failures:
         if event is not None:
             return replace(event, data={**event.data, **data})
         self._told[one.id] += 1
-        if self._told[one.id] > _MOST_OF_ONE:
+        if self._told[one.id] > _MOST_OF_ONE or _NOT_FINITE.search(
+            line.text
+        ):  # such lines are counted, the first is kept
             return None
         short = line.text.strip()[:400]
         data |= {"line": line.number, "message": short}
