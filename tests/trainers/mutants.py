@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import shutil
 import tempfile
 from functools import cache
@@ -104,7 +105,7 @@ def _lines(raw: bytes, rng: random.Random) -> bytes:
 
 def _number(raw: bytes, rng: random.Random) -> bytes:
     """A number, as far as digits show one, replaced."""
-    places = [place for place in range(len(raw)) if 48 <= raw[place] < 58]
+    places = [digit.start() for digit in re.finditer(rb"[0-9]", raw)]
     if not places:
         return raw
     start = end = rng.choice(places)
