@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import pickle
 
 import numpy as np
 import pytest
@@ -94,3 +95,18 @@ def test_ticks_are_a_list_of_pairs_that_takes_little_memory():
     assert ticks == pairs and list(ticks) == pairs and ticks[-1] == (1, 3) and ticks[1:3] == pairs[1:3]
     assert len(ticks) == 5 and ticks.distinct == 4 and (1, 2) in ticks and bool(ticks) and not Ticks()
     assert ticks != pairs[:4] and Ticks().distinct == 0
+
+
+def test_rows_at_equal_distances_take_no_memory_each():
+    ticks, pairs = Ticks(), [(0, step) for step in range(0, 10_000, 10)]
+    pairs += [(1, step) for step in range(500, 900, 10)] + [(1, 900), (1, 903), (1, 903), (1, 950), (2, 7)]
+    for attempt, step in pairs:
+        ticks.append(attempt, step)
+        assert ticks[-1] == (attempt, step)
+    assert ticks == pairs and [ticks[place] for place in range(-len(pairs), 0)] == pairs
+    assert [ticks[990:1010], ticks[::-7], ticks[5:2], ticks[1040:]] == [
+        pairs[990:1010], pairs[::-7], pairs[5:2], pairs[1040:]
+    ]  # fmt: skip
+    assert ticks.distinct == len(set(pairs)) and len(pickle.dumps(ticks)) < 1_000
+    with pytest.raises(IndexError):
+        ticks[len(pairs)]
