@@ -147,7 +147,10 @@ class NoUpdate(Detector):
 
     def _frozen(self, view: RunView) -> Finding | None:
         """Every number of training is the same in every row."""
-        logged = {name: view.series(name).finite().values for name in TRAINED if name in view}
+        rows = {name: view.series(name) for name in TRAINED if name in view}
+        if any(_moved(series.values) for series in rows.values()):
+            return None  # the usual case, seen without the rows between, which a long run keeps outside of memory
+        logged = {name: series.finite().values for name, series in rows.items()}
         if min(map(len, logged.values()), default=0) < self.same:
             return None
         held = {name: float(values[0]) for name, values in logged.items() if (values == values[0]).all()}
@@ -218,6 +221,11 @@ class NoUpdate(Detector):
             f"{share:.0%} of the last 60 batches had a gradient of exactly 0 because no group had any spread of reward",
             metric="optim/grad_norm", baseline=_before(series, onset), now=0.0, share=share,
         )  # fmt: skip
+
+
+def _moved(values: np.ndarray) -> bool:
+    """Whether the newest value is finite and differs from the first."""
+    return bool(len(values) and np.isfinite(values[-1]) and np.isfinite(values[0]) and values[-1] != values[0])
 
 
 def _before(series: Series, step: int) -> float:
