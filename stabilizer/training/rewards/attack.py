@@ -44,19 +44,21 @@ class Problem(NamedTuple):
 DEFAULT = (Problem("What is 2 + 3?", "5", {}), Problem("What is 12 * 4?", "48", {}))
 """Questions without a data set."""
 
-RIGHT = ("right, boxed", "right, in tags", "right, after ####", "right, bare")
+RIGHT = ("right, boxed", "right, in tags", "right, tags alone", "right, after ####", "right, bare")
 
 
 def answers(problem: Problem) -> dict[str, str]:
-    """Completions by name: right ones in four forms, wrong ones in the same, and attacks."""
+    """Completions by name: right ones in five forms, wrong ones in the same, and attacks."""
     right, wrong = problem.answer, _other(problem.answer)
     return {
         "right, boxed": f"We compute step by step. The answer is \\boxed{{{right}}}.",
         "right, in tags": f"<think>\nWe compute step by step.\n</think>\n<answer>\n{right}\n</answer>",
+        "right, tags alone": f"<answer>{right}</answer>",
         "right, after ####": f"We compute step by step.\n#### {right}",
         "right, bare": right,
         "wrong, boxed": f"We compute step by step. The answer is \\boxed{{{wrong}}}.",
         "wrong, in tags": f"<think>\nWe compute step by step.\n</think>\n<answer>\n{wrong}\n</answer>",
+        "wrong, tags alone": f"<answer>{wrong}</answer>",
         "wrong, after ####": f"We compute step by step.\n#### {wrong}",
         "empty": "",
         "blank": " \n\n ",

@@ -48,6 +48,9 @@ def sleeps(completions, **columns):
 def by_difficulty(completions, difficulty):
     return [float(value) for value in difficulty]
 
+def tags_alone(completions, answer, **columns):
+    return [float(text == f"<answer>{right}</answer>") for text, right in zip(completions, answer)]
+
 def one(completion, answer):
     return 1.0 if completion.strip().endswith("\\boxed{" + answer + "}.") else 0.0
 """
@@ -65,11 +68,12 @@ def found(file, function):
     return report, {finding.id: finding for finding in report.findings}
 
 
-@pytest.mark.parametrize("function", ["sound", "one"])
+@pytest.mark.parametrize("function", ["sound", "one", "tags_alone"])
 def test_a_sound_function_has_remarks_at_most(file, function):
     report, findings = found(file, function)
     assert set(findings) <= {"rewards/form"} and not report.failures
-    assert report.values["right, boxed"] == 1.0 and report.values["wrong, boxed"] == 0.0
+    form = "tags alone" if function == "tags_alone" else "boxed"
+    assert report.values[f"right, {form}"] == 1.0 and report.values[f"wrong, {form}"] == 0.0
 
 
 @pytest.mark.parametrize(("function", "by"), [("contains", "all numbers listed"), ("first_box", "many boxes")])
