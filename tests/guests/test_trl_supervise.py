@@ -20,17 +20,13 @@ SCRIPT = Path(__file__).with_name("supervised_trl.py")
 ROOT = SCRIPT.parents[2]
 
 
-TWO_RANKS = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
-
-
-@pytest.mark.parametrize("launcher", [(), TWO_RANKS], ids=["one process", "two processes"])
-def test_a_training_is_restarted_with_one_changed_argument_and_after_a_crash_and_a_hang(tmp_path, launcher):
+def test_a_training_is_restarted_with_one_changed_argument_and_after_a_crash_and_a_hang(tmp_path):
     command = [
         sys.executable, "-m", "stabilizer", "supervise", "--pause", "0.1", "--hang", "20", "--",
-        sys.executable, *launcher, str(SCRIPT), str(tmp_path), "--num_generations", "4",
+        sys.executable, str(SCRIPT), str(tmp_path), "--num_generations", "4",
     ]  # fmt: skip
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=1200, check=False)
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
     runs = sorted((RunReader(path.parent) for path in tmp_path.glob("runs/*/run.json")), key=lambda run: run.path.name)
     assert [run.about["config"]["num_generations"] for run in runs] == [4, 2, 2, 2]

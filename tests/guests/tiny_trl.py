@@ -51,8 +51,7 @@ def trainer(
         "save_strategy": "no", "disable_tqdm": True, "logging_steps": 1, "seed": 0, "lr_scheduler_type": "constant",
     }  # fmt: skip
     start = Path(folder).with_name("start")  # a reference is loaded by the name of the model
-    if policy is None:
-        model().save_pretrained(start)
+    model().save_pretrained(start)
     torch.manual_seed(0)
     evaluated = settings.get("eval_strategy", "no") != "no"
     data = Dataset.from_dict({"prompt": [f"{a}+{b}=" for a in range(8) for b in range(8)]})
