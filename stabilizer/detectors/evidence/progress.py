@@ -6,6 +6,7 @@ task is no plateau. So every detector asks here first, and all get the same answ
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from typing import Any
@@ -44,8 +45,9 @@ MEMORY = 2000
 """Rows looked back on for the start of a fall."""
 LEVEL_SHARE = 0.56
 """Noise of a median of 5 independent rows, in noise of a row."""
-CLEAR = 5.5
-"""Standard deviations of a level by which a fall from its best is beyond doubt: the best of many is high by chance."""
+CLEAR, CLEAR_ROWS = 5.5, 200
+"""Standard deviations of a level by which a fall from its best is beyond doubt in so many rows: the best of many is
+high by chance, in more rows by more."""
 LOST = (0.3, 0.25, 0.25)
 """Share of the whole range ever covered that a fall must lose, in a level and in the slow levels."""
 SMALL = 0.2
@@ -261,6 +263,7 @@ def _fallen(seen: np.ndarray, values: np.ndarray, reward: Progress) -> tuple[boo
     now = seen[-1].tolist()
     if not now[2] > now[4]:
         return False, 0  # no five rows were ever better than others: rare lucky rows do not count
+    clear = _clear(reward.rows)
     for width, column, low, lost in zip((LEVEL, *SLOW), (1, 6, 9), (4, 8, 11), LOST, strict=True):
         best = now[2] if width == LEVEL else now[column + 1]
         fall = best - now[column]
@@ -272,14 +275,19 @@ def _fallen(seen: np.ndarray, values: np.ndarray, reward: Progress) -> tuple[boo
         top = int(height[-1]) if len(height) else 0
         share = LEVEL_SHARE if width == LEVEL else width**-0.5
         before = values[max(0, top - 120) : max(0, top - width // 2)]
-        if fall <= CLEAR * (reward.early * share) or fall <= CLEAR * (reward.noise * share):
+        if fall <= clear * (reward.early * share) or fall <= clear * (reward.noise * share):
             continue  # mostly decides, and is cheap
         noise = reward.noise
         level_noise = max(max(noise, _deviation(before)) * share, _wander(seen[:top, column]))
-        if fall > CLEAR * level_noise:
+        if fall > clear * level_noise:
             edge = _edge(values, max(0, top - width), best, fall, noise)
             return (True, edge) if _lies_lower(values, edge) else (False, 0)
     return False, 0
+
+
+def _clear(rows: int) -> float:
+    """`CLEAR` in a run of so many rows: the extremes of n independent levels grow with the root of log n."""
+    return CLEAR * math.sqrt(max(1.0, math.log(rows / LEVEL) / math.log(CLEAR_ROWS / LEVEL)))
 
 
 def _lies_lower(values: np.ndarray, edge: int) -> bool:

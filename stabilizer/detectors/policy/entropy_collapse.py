@@ -6,10 +6,10 @@ import math
 from dataclasses import dataclass
 
 from stabilizer.core.records import Finding, Severity
-from stabilizer.core.stats import median, trend
+from stabilizer.core.stats import median, step_noise, trend
 from stabilizer.detectors.base import Detector
 from stabilizer.detectors.evidence.departure import departure, scaled
-from stabilizer.detectors.evidence.progress import LEVEL, level, progress
+from stabilizer.detectors.evidence.progress import LEVEL, LEVEL_SHARE, level, progress
 from stabilizer.detectors.evidence.since import YOUNG, began, outcome, slowed, stalled
 from stabilizer.detectors.evidence.stagnation import stagnation
 from stabilizer.detectors.evidence.worth import GUARDS
@@ -74,6 +74,8 @@ class EntropyCollapse(Detector):
     """Nats per token of fall below which nothing is reported."""
     young: int = 100
     """Rows up to which a fall since the first row is reported at `half`, because there is no other evidence."""
+    clear: float = 4.0
+    """Standard deviations of a level, in the logarithm, by which it must have fallen."""
     shortest: int = 15
     """Rows that such a log needs: fewer than seven in either half are no trend."""
     third: float = 0.33
@@ -99,6 +101,9 @@ class EntropyCollapse(Detector):
         highest = max(began_at, 1.5 * moved.expected) if moved else began_at
         if not now <= min(self.half * highest, highest - self.material):
             return None
+        noise = LEVEL_SHARE * step_noise(scaled(series.part(first, end).finite().values, "positive"))
+        if now > 0 and math.log(highest / now) < self.clear * noise:
+            return None  # as when a step has few answers, and its entropy is anything
         reward = progress(view)
         if reward is None:
             return self._unjudged(view, series, began_at, now)

@@ -58,7 +58,8 @@ class NoSignal(Detector):
         number, 0 or less, in all rows.
 
         Where only zero-variance groups are logged and `half` or more have no spread, by one standard error, `info` in
-        any case until the task is solved: only the others teach anything.
+        any case until the task is solved: only the others teach anything. Where only the spread within groups is
+        logged, the same holds of `steps` without any.
 
         Critical from `nearly_all`, and when the reward fell to get there. `info` while the reward is still rising,
         because the rest of the batch is then enough, and during the first `patience` steps of a run that never had a
@@ -107,6 +108,8 @@ class NoSignal(Detector):
     """Share from which training has effectively stopped."""
     half: float = 0.5
     """Share of groups without spread from which half of each batch is wasted, which is information in any case."""
+    steps: float = 0.35
+    """The same share of steps where only the spread is logged: of two groups a step, 0.6 then have none."""
 
     def check(self, view: RunView) -> Finding | None:
         return self._unpaid(view) or self._wasted(view)
@@ -186,23 +189,26 @@ class NoSignal(Detector):
         """Half of each batch teaches nothing, whatever those groups earn and whatever the reward does."""
         if "reward/all_fail_frac" in view:
             return None  # that share shows which of them fail
-        series = view.series("reward/zero_std_frac").last(500).finite()
-        if len(series) < self.window or float(series.values[-self.window :].mean()) < self.half:
+        name = "reward/zero_std_frac" if "reward/zero_std_frac" in view else "reward/std_group"
+        least, whole = (self.half, "groups") if name in _SHARES else (self.steps, "steps")
+        series = _silent(view, name, 500)
+        if len(series) < self.window or float(series.values[-self.window :].mean()) < least:
             return None
         rows, _ = self._rows(view, series.values)
         recent, reward = series.values[-rows:], progress(view)
         if len(recent) < rows or reward is None or reward.solved:
             return None
         share = mean(recent)
-        if share - deviation(recent) / math.sqrt(rows) < self.half:
+        if share - deviation(recent) / math.sqrt(rows) < least:
             return None
         before = median(series.values[:LEVEL])
-        low = (series.values < (self.half + min(before, self.half)) / 2).nonzero()[0]
+        low = (series.values < (least + min(before, least)) / 2).nonzero()[0]
+        since = min(int(low[-1]) + 1, len(series) - 1) if len(low) else 0
         return self.finding(
-            view, "info", int(series.steps[min(int(low[-1]) + 1, len(series) - 1)] if len(low) else series.steps[0]),
-            f"{share:.0%} of groups have equal rewards (mean of {rows} rows), so only {1 - share:.0%} of each batch"
-            f" teaches anything; {reward.metric} is {reward.now:.3g}",
-            metric="reward/zero_std_frac", baseline=before, now=share, alike=True,
+            view, "info", int(series.steps[since]),
+            f"{share:.0%} of {whole} have equal rewards (mean of {rows} rows), so only {1 - share:.0%} of"
+            f" {'each batch' if whole == 'groups' else 'steps'} teaches anything; {reward.metric} is {reward.now:.3g}",
+            metric=name, baseline=before, now=share, alike=True,
         )  # fmt: skip
 
     def _rows(self, view: RunView, shares: np.ndarray) -> tuple[int, int]:

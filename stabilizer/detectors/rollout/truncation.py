@@ -13,7 +13,9 @@ from stabilizer.detectors.evidence.progress import LEVEL, level, progress
 from stabilizer.detectors.evidence.worth import GUARDS, last_came, unheard_of, worth
 from stabilizer.runs.history import RunView, Series
 
-CUT = "rollout/truncated_frac"
+CUT, LENGTH = "rollout/truncated_frac", "rollout/length_mean"
+ROUND = (32, 50)
+"""Tokens of which length limits are multiples, in practice."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +28,8 @@ class Truncation(Detector):
         `patience` rows, or `nearly_all` for a third of that. `info` while accuracy or reward gains, and while it is too
         early to judge; `warn` once a relevant gain is excluded; `critical` once the reward has fallen, and when
         `nearly_all` are truncated for `patience` rows of a flat reward. In a log of fewer rows than `window`, five at
-        least: `info` where `nearly_all` are truncated in each.
+        least: `info` where `nearly_all` are truncated in each. Where no share is logged, lengths show it: `info` where
+        the greatest mean length is a round number that `pile` of the rows reach exactly.
 
     Why it matters
         A truncated answer is judged without its ending: correct reasoning scores zero, and the policy learns that it
@@ -52,7 +55,7 @@ class Truncation(Detector):
     """
 
     id = "rollout/truncation"
-    needs = (CUT,)
+    needs = (f"{CUT}|{LENGTH}",)
 
     window: int = 10
     """Rows in the level."""
@@ -64,8 +67,14 @@ class Truncation(Detector):
     """Share from which the reward no longer depends on the answers."""
     patience: int = 60
     """Rows for which a high share is tolerated."""
+    pile: float = 0.05
+    """Share of rows at exactly the greatest length from which a limit must have cut all answers of these rows."""
+    short: int = 64
+    """Tokens of length below which answers of a fixed form may end at the same length by themselves."""
 
     def check(self, view: RunView) -> Finding | None:
+        if CUT not in view:
+            return self._piled_up(view)
         shares = view.series(CUT)
         recent = shares.last(self.window).finite()
         if len(shares) < self.window:
@@ -115,6 +124,23 @@ class Truncation(Detector):
             view, "info", int(shares.steps[0]),
             f"{now:.0%} of answers are truncated by the length limit in all {len(shares)} rows so far",
             metric=CUT, baseline=float(shares.values[0]), now=now,
+        )  # fmt: skip
+
+    def _piled_up(self, view: RunView) -> Finding | None:
+        """Mean lengths that reach one round number exactly, and never more."""
+        lengths = view.series(LENGTH).last(5 * self.patience).finite()
+        if len(lengths) < 2 * self.window:
+            return None
+        limit = float(lengths.values.max())
+        piled = lengths.values == limit
+        share = float(piled.mean())
+        if limit < self.short or all(limit % size for size in ROUND) or share < self.pile or piled.sum() < LEVEL:
+            return None
+        return self.finding(
+            view, "info", int(lengths.steps[piled.argmax()]),
+            f"in {share:.0%} of {len(lengths)} rows the mean length is exactly {limit:.0f} tokens, and never more: a"
+            f" limit cuts every answer of these rows, and many others at a mean of {lengths.values.mean():.0f}",
+            metric=LENGTH, baseline=float(lengths.values[:LEVEL].mean()), now=limit,
         )  # fmt: skip
 
     @staticmethod
