@@ -153,7 +153,7 @@ def _hint(view: RunView) -> Stagnation | None:
     if len(since) < LEAST_ROWS:
         return None
     change, reached = trend(since.last(STILL_MOST).values), grown.reached() if ahead.gain > matters else 0.0
-    if change.rising and not reached:
+    if change.rising and not reached and change.high > matters:
         return None
     level = median(since.last(RECENT).values)
     return Stagnation(len(since), onset, change, level, ahead.gain > matters, False, ahead.chance, reached)

@@ -183,6 +183,8 @@ class Plateau(Detector):
         if still.reached:
             return f"{reward.metric} seems to have levelled off at {still.level:.3g} over {still.rows} rows {history}"
         began = " since it rose" if still.grew else ""
+        if still.change.rising:
+            began = " that matters"
         return f"{reward.metric} shows no gain{began} over {still.rows} rows at {still.level:.3g}"
 
     @staticmethod
