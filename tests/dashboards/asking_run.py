@@ -29,7 +29,7 @@ HERE = {"Host": "127.0.0.1:8050", "Origin": "http://127.0.0.1:8050"}
 
 def asking(path: Path, *, mode: str | None = "approve", safety: str = "soft", back: int | None = None) -> RunWriter:
     """A run at step 300, in trouble since 268, with one proposal `a1`."""
-    writer = RunWriter.create(path, config={"lr": 3e-5}, task="sorting", steps=500, argv=[])
+    writer = RunWriter.create(path, config={"optim": {"lr": 3e-5}}, task="sorting", steps=500, argv=[])
     for step in range(1, 301):
         writer.metrics(step, values(step, trouble=max(0.0, min(1.0, (step - 262) / 38))))
     for finding in (RUNAWAY, EXPLOSION):

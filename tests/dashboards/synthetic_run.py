@@ -116,7 +116,7 @@ def record(finding: Finding, state: str, last_step: int, attempt: int = 0) -> Fi
 
 def healthy(path: Path, steps: int = 30, **about: object) -> RunWriter:
     """A short, calm run that is still going."""
-    writer = RunWriter.create(path, config={"lr": 3e-5}, task="addition", steps=400, argv=[], **about)
+    writer = RunWriter.create(path, config={"optim": {"lr": 3e-5}}, task="addition", steps=400, argv=[], **about)
     for step in range(1, steps + 1):
         writer.metrics(step, values(step))
     writer.status("running", steps, force=True)
