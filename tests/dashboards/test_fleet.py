@@ -199,7 +199,7 @@ def test_the_writer_leaves_courses_in_the_summary_and_the_list_reads_them(tmp_pa
     found = run_line(tmp_path / "run", "run", NOW)
     assert 16 <= len(found.numbers["reward"].trend) <= POINTS + 1
     assert found.numbers["accuracy"].metric == "accuracy/val" and found.trainer == "stabilizer"
-    assert found.settings == {"lr": 3e-5}
+    assert found.settings == {"optim.lr": 3e-5}
     writer.metrics(61, {"reward/mean": math.nan})
     writer.summary(verdict="healthy", worst=None, force=True)
     assert math.isnan(run_line(tmp_path / "run", "run", NOW).numbers["reward"].last)

@@ -499,7 +499,7 @@ def test_a_zoomed_chart_is_redrawn_with_all_points_of_its_range_and_the_others_s
     assert whole.layout.xaxis.title.text.startswith("step · ")
     assert whole.layout.xaxis.title.text.endswith(" of 9,000 points")
 
-    zoomed = ViewerSettings.read("long", "light", {"zoom": "reward:3000:3500"})
+    zoomed = ViewerSettings.read("long", "light", {"zoom": "reward:3000:3500", "smooth": "0"})
     found = update_since(followed, seen, zoomed)
     assert set(found.changes) == {"reward"}
     figure = found.changes["reward"].figure
@@ -508,7 +508,7 @@ def test_a_zoomed_chart_is_redrawn_with_all_points_of_its_range_and_the_others_s
     assert list(figure.layout.xaxis.range) == [3000, 3500]
     assert figure.data[0].x[0] == 1 and figure.data[0].x[-1] == 9_000  # for whoever pans
 
-    back = update_since(followed, found.seen, ViewerSettings("long"))
+    back = update_since(followed, found.seen, ViewerSettings("long", smooth=0))
     assert "range" not in back.changes["reward"].figure.layout.xaxis.to_plotly_json()
 
 
