@@ -52,7 +52,7 @@ PLAN = live.Plan(
     NAME,
     "sorting",
     OVERRIDES,
-    steps=240,
+    steps=480,
     every=20,
     symptom=("reward/plateau", "reward/noise-floor", "reward/oscillation"),
 )
