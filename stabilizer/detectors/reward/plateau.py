@@ -180,6 +180,8 @@ class Plateau(Detector):
         history = f"after rising from {reward.start:.3g}" if still.grew else "and has never risen"
         if still.sure:
             return f"{reward.metric} has been flat at {still.level:.3g} over {still.rows} rows {history}"
+        if still.change.falling:
+            return f"{reward.metric} has fallen to {still.level:.3g} over {still.rows} rows {history}"
         if still.reached:
             return f"{reward.metric} seems to have levelled off at {still.level:.3g} over {still.rows} rows {history}"
         began = " since it rose" if still.grew else ""
@@ -192,7 +194,8 @@ class Plateau(Detector):
         """What a hint leaves open."""
         if still.sure:
             return ""
-        far = f"; it has covered {still.reached:.0%} of the way to the limit of its curve" if still.reached else ""
+        curve = still.reached and not still.change.falling
+        far = f"; it has covered {still.reached:.0%} of the way to the limit of its curve" if curve else ""
         far += "; the chance of a gain that matters from as many steps again is about"
         return f"{far} {max(still.chance, SURPRISE):.0%}, because a reward may rise in steps"
 

@@ -31,6 +31,9 @@ _LOOKED_AT = (
 RELATIVE = ("group_std", "group_mean", "batch_std", "leave_one_out", "per_reward")
 """Values of our `policy.advantage` that compare within a group."""
 
+SAME = 1e-6
+"""Error below which both sides had the same arithmetic: a few units in the last place of float32."""
+
 
 class Broken(NamedTuple):
     """One rule that does not hold."""
@@ -231,11 +234,17 @@ class Invariant(Detector):
             )  # fmt: skip
 
     def _rounding(self, view: RunView, name: str, least: float) -> float:
-        """The limit for an error by the run's own first rows; infinite when there are too few of them."""
+        """The limit for an error by the first rows that measured one; infinite when there are too few of them.
+
+        An error of 0 comes from one pass that serves both sides, and says nothing about rounding. In low precision so
+        does one below `SAME`.
+        """
         series = view.series(name)
-        first = int(series.steps.searchsorted(view.baseline_start()))
-        head = series.values[first : first + 20]
-        enough = len(series) - first >= len(head) + 5 and len(head) == 20 and bool(np.isfinite(head).all())
+        values = series.values[int(series.steps.searchsorted(view.baseline_start())) :]
+        coarse = view.config("precision") in ("bfloat16", "mixed")
+        measured = values[values > (SAME if coarse else 0.0)]
+        head = measured[:20]
+        enough = len(measured) >= 25 and bool(np.isfinite(head).all())
         return max(least, self.apart * float(head.max())) if enough else np.inf
 
     def _groups(self, view: RunView) -> Iterator[Broken]:

@@ -21,6 +21,13 @@ MANY = 5
 FEWEST = 4
 """Prompts behind an update below which the direction of the gradient is mostly chance: a group that is all right or all
 wrong adds nothing, so often one or two groups are left."""
+LEAST_FIRST = 5
+"""Rows at the start of a run that define the entropy it began with: a quarter of them, at most 20."""
+CERTAIN = 0.1
+"""Share of the initial entropy below which a policy gives nearly every prompt one answer."""
+ROOM = 0.8
+"""Share of right answers below which a task is not solved, though most groups may be all right: a policy that has
+become certain gives every prompt one answer, right or wrong."""
 FLAT = ("reward/plateau", "optim/lr-too-low", "optim/no-update", "policy/kl-pinned", "reward/saturated")
 
 
@@ -51,7 +58,8 @@ def saturated(case: Case) -> Answer:
         return Answer(0.0, "the reward rises while fewer problems are solved, which excludes a solved task")
     found = case.find("reward/saturated")
     passing, right = case.recent("reward/all_pass_frac"), case.recent("accuracy/train")
-    if found is not None or (passing is not None and passing >= 0.5):
+    unsolved = right is not None and right < ROOM
+    if found is not None or (passing is not None and passing >= 0.5 and not unsolved):
         summary = found.summary if found is not None else ""
         share = f"all answers pass in {passing:.0%} of groups" if passing is not None else summary
         certain = case.find("policy/entropy-collapse")
@@ -67,12 +75,15 @@ def saturated(case: Case) -> Answer:
 
 def exploration(case: Case) -> Answer:
     """Entropy is used up."""
-    first, now = case.view.series("policy/entropy").finite().values[:20], case.recent("policy/entropy")
-    if len(first) < 10 or now is None or len(case.view.series("policy/entropy")) <= 40:
+    values, now = case.view.series("policy/entropy").finite().values, case.recent("policy/entropy")
+    first = values[: min(20, len(values) // 4)]
+    if len(first) < LEAST_FIRST or now is None:
         return UNKNOWN
     share = now / median(first) if median(first) > 0 else 1.0
     if share < 0.3:
-        return Answer(FITS, f"entropy is {now:.2g} nats/token, {share:.0%} of its initial value")
+        return Answer(
+            SIGNATURE if share < CERTAIN else FITS, f"entropy is {now:.2g} nats/token, {share:.0%} of its initial value"
+        )
     return Answer(0.0, f"entropy {now:.2g} nats/token ({share:.0%} of its initial value) excludes lost exploration")
 
 
