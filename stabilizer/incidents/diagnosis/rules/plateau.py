@@ -23,8 +23,6 @@ FEWEST = 4
 wrong adds nothing, so often one or two groups are left."""
 LEAST_FIRST = 5
 """Rows at the start of a run that define the entropy it began with: a quarter of them, at most 20."""
-CERTAIN = 0.1
-"""Share of the initial entropy below which a policy gives nearly every prompt one answer."""
 ROOM = 0.8
 """Share of right answers below which a task is not solved, though most groups may be all right: a policy that has
 become certain gives every prompt one answer, right or wrong."""
@@ -81,9 +79,7 @@ def exploration(case: Case) -> Answer:
         return UNKNOWN
     share = now / median(first) if median(first) > 0 else 1.0
     if share < 0.3:
-        return Answer(
-            SIGNATURE if share < CERTAIN else FITS, f"entropy is {now:.2g} nats/token, {share:.0%} of its initial value"
-        )
+        return Answer(FITS, f"entropy is {now:.2g} nats/token, {share:.0%} of its initial value")
     return Answer(0.0, f"entropy {now:.2g} nats/token ({share:.0%} of its initial value) excludes lost exploration")
 
 
