@@ -3,62 +3,38 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
 import textwrap
 import threading
+from functools import partial
 
 from stabilizer.runs import syncer as background
-from stabilizer.runs.append import AppendFile
 from stabilizer.runs.syncer import Syncer
 from stabilizer.runs.writer import RunWriter
 
-LINES = [b'{"n":%d}\n' % n for n in range(9)]
 
-
-def test_a_background_sync_does_not_wait_for_the_disk(tmp_path, monkeypatch):
-    slow, synced = threading.Event(), []
-
-    def sync(handle):
-        slow.wait(60)
-        synced.append((tmp_path / "log").read_bytes())
-
-    monkeypatch.setattr(os, "fsync", sync)
-    file, syncer = AppendFile(tmp_path / "log", sync=True), Syncer()
-    file.append(b"a\n", sync=False)
-    syncer.do(file, file.flush)
-    assert not synced, "it came back while the disk was busy"
-    slow.set()
+def test_asking_does_not_wait_for_a_slow_disk():
+    disk, done = threading.Event(), []
+    syncer = Syncer()
+    syncer.do("a", lambda: done.append(disk.wait(60)))
+    assert not done, "it came back while the disk was busy"
+    disk.set()
     syncer.close()
-    assert synced == [b"a\n"], "and nothing is left undone"
+    assert done == [True], "and nothing is left undone"
 
 
-def test_a_failed_background_sync_is_reported(tmp_path, monkeypatch):
-    file, syncer = AppendFile(tmp_path / "log", sync=True), Syncer()
-    file.append(b"a\n", sync=False)
-    monkeypatch.setattr(os, "fsync", lambda handle: os.close(-1))
-    syncer.do(file, file.flush)
+def test_a_slow_disk_does_work_of_one_key_once_for_many_requests():
+    disk, begun, done = threading.Event(), threading.Event(), []
+    syncer = Syncer()
+    syncer.do("slow", lambda: (begun.set(), disk.wait(60)))
+    assert begun.wait(60)
+    for n in range(9):
+        syncer.do("a", partial(done.append, n))
+    disk.set()
     syncer.close()
-    assert isinstance(file.error, OSError)
-
-
-def test_a_slow_disk_syncs_a_file_once_for_many_requests(tmp_path, monkeypatch):
-    slow, synced = threading.Event(), []
-
-    def sync(handle):
-        slow.wait(60)
-        synced.append((tmp_path / "log").read_bytes())
-
-    monkeypatch.setattr(os, "fsync", sync)
-    file, syncer = AppendFile(tmp_path / "log", sync=True), Syncer()
-    for line in LINES:
-        file.append(line, sync=False)
-        syncer.do(file, file.flush)
-    slow.set()
-    syncer.close()
-    assert len(synced) <= 2 and synced[-1] == b"".join(LINES), "and the last of them has all that was written"
+    assert done == [8], "only the newest of the work that waited"
 
 
 def test_a_background_failure_is_reported_and_stops_nothing_after_it(tmp_path):
