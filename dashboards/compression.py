@@ -31,6 +31,10 @@ class CompressedFiles:
     def take(self, server: Flask) -> None:
         """Compress the answers of `server` from now on."""
 
+        @server.before_request
+        def whole() -> None:  # a range of the plain file would complete a broken download of the compressed one
+            request.environ.pop("HTTP_RANGE", None)
+
         @server.after_request
         def pack(response: Response) -> Response:
             if response.status_code != 200 or response.mimetype not in TEXT or response.content_encoding:

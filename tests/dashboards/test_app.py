@@ -153,6 +153,10 @@ def test_scripts_travel_packed_and_are_the_same_unpacked(client) -> None:
         assert got.headers["Content-Encoding"] == "gzip" and "Content-Security-Policy" in got.headers
         assert gzip.decompress(got.data) == plain.data and len(got.data) < 0.5 * len(plain.data)
         assert "Content-Encoding" not in plain.headers
+        known = {"Host": "localhost", "Accept-Encoding": "gzip", "If-None-Match": got.headers["ETag"]}
+        assert client.http.get(named, headers=known).status_code == 304
+        part = {"Host": "localhost", "Range": "bytes=9-", "If-Range": got.headers["ETag"]}
+        assert client.http.get(named, headers=part).status_code == 200, "a plain range completes no packed file"
 
 
 def test_figures_hold_lists_so_that_they_can_be_extended(client) -> None:
