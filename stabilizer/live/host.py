@@ -5,6 +5,7 @@ It is the `Host` of the remedies (`control`) and the `RequestHost` of the reques
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,8 +14,10 @@ from stabilizer.control.probe import Probe, probe
 from stabilizer.core.knobs import Checkpoint
 from stabilizer.core.records import Action
 from stabilizer.live.heart import Heart
+from stabilizer.live.machine import GB
 from stabilizer.live.monitor import Monitor
 from stabilizer.live.recorder import Recorder
+from stabilizer.training.checkpoint import most_kept
 from stabilizer.training.loop import Trainer
 
 
@@ -27,6 +30,8 @@ class RunHost(Recorder):
         self.heart = Heart()
         self.unsaved = ""
         """Why the newest checkpoint is not on disk; empty while it is."""
+        self._sized = False
+        """Whether a checkpoint with the optimizer's state, which the first one lacks, was compared with the disk."""
 
     @property
     def step(self) -> int:
@@ -50,6 +55,21 @@ class RunHost(Recorder):
                 self.monitor.trouble(self.step, text)
         else:
             self.unsaved = ""
+            if self.step and not self._sized:
+                self._sized = True
+                with self.monitor.guarded(self.step):
+                    self._note_room()
+
+    def _note_room(self) -> None:
+        """Put on record when the disk has no room for the checkpoints that this run will keep."""
+        config, folder = self.trainer.config, self.trainer.checkpoints()[-1].path
+        size = sum(file.stat().st_size for file in folder.iterdir()) / GB
+        number = most_kept(config.steps, config.checkpoint.every, config.checkpoint.keep) + config.checkpoint.best
+        there = len(self.trainer.checkpoints())
+        free = shutil.disk_usage(folder).free / GB
+        if (missing := (number - there) * size - free) > 0:
+            text = f"the disk has {free:.3g} GB free, and up to {number} checkpoints of {size:.3g} GB each will be kept"
+            self.monitor.trouble(self.step, f"{text}: free {missing:.3g} GB, or set checkpoint.keep")
 
     def roll_back(self, checkpoint: Checkpoint, text: str, *, vary_data: bool = True, **data: Any) -> None:
         """Return to a checkpoint: the trainer goes back, a new attempt begins, the old branch stays readable."""

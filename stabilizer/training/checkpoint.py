@@ -152,6 +152,16 @@ def worth_keeping(steps: Iterable[int], keep: int, also: Iterable[int] = ()) -> 
     return kept | set(by_age.values()) | set(also)
 
 
+def most_kept(steps: int, every: int, keep: int) -> int:
+    """The most states on disk at one time in a run of so many steps, with the one that is being written."""
+    kept: set[int] = set()
+    most = 0
+    for step in range(0, steps + 1, every or steps + 1):
+        most = max(most, len(kept) + 1)
+        kept = worth_keeping(kept | {step}, keep)
+    return most
+
+
 def _tidy(folder: Path) -> None:
     """Delete what interrupted calls of `write` and `remove` left: it is as large as a state and never read."""
     whole = {checkpoint.path.name for checkpoint in scan(folder)}

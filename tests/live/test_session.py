@@ -6,6 +6,7 @@ import io
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -531,6 +532,16 @@ def test_a_run_whose_first_state_can_not_be_saved_does_not_begin(tmp_path, monke
     with pytest.raises(RunError, match="the first checkpoint could not be saved .*No space left.*free disk space"):
         Session.start(small_config(3), tmp_path / "run")
     assert RunReader(tmp_path / "run").status["state"] == "failed"
+
+
+@pytest.mark.parametrize("free_gb", [0.02, 1000.0])
+def test_a_disk_too_small_for_the_checkpoints_to_come_is_said_after_the_first(tmp_path, monkeypatch, free_gb) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=free_gb * 1e9))
+    session = Session.start(load_config("addition", ["steps=100000", "checkpoint.every=1"]), tmp_path / "run")
+    for _, _ in zip(range(2), session.run(), strict=False):
+        pass
+    said = [event.text for event in RunReader(tmp_path / "run").events]
+    assert any("checkpoints of 0.001" in text and "will be kept: free" in text for text in said) == (free_gb < 1), said
 
 
 @pytest.mark.parametrize("attempts", [[], None, [{"from_step": 0}], "two", [{"attempt": 1.5}], [{"attempt": None}]])

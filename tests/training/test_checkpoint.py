@@ -108,3 +108,10 @@ def test_lineage_leaves_abandoned_branches_out():
     assert progress.on_line(50, 0) and not progress.on_line(60, 0) and not progress.on_line(75, 0)
     assert progress.on_line(75, 1) and not progress.on_line(80, 1)
     assert progress.on_line(100, 2) and not progress.on_line(10, 3)
+
+
+@pytest.mark.parametrize(
+    ("steps", "every", "keep", "most"), [(60, 20, 2, 4), (10, 0, 8, 1), (0, 5, 3, 1), (100, 10, 50, 11)]
+)
+def test_the_most_states_on_disk_at_one_time_are_known_before(steps, every, keep, most) -> None:
+    assert disk.most_kept(steps, every, keep) == most
