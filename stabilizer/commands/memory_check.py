@@ -20,6 +20,7 @@ MEANINGS = {
     "critic": "a separate critic with gradients and moments",
     "update": "what the largest pass with gradients keeps",
     "generation": "cached keys and values, and the logits of one token",
+    "process": "Python and its libraries; on a GPU they are not counted",
 }
 """The parts, in the order of the table."""
 
@@ -49,7 +50,7 @@ def run(config: str, overrides: Sequence[str], *, prompt_length: int, processes:
     out = console()
     out.print(table)
     each = f"Each of {processes} processes, with prompts" if processes > 1 else "With prompts"
-    out.print(f"{each} of {prompt_length} tokens and the longest completions. The allocator needs some more.")
+    out.print(f"{each} of {prompt_length} tokens and the longest completions. A training took up to a sixth more.")
     return 0
 
 

@@ -1,12 +1,14 @@
 """How much memory a training needs, from its configuration and the model's description: no weight is loaded.
 
 The model's own code runs on fake tensors of torch, which have shapes and no content, and torch's memory tracker counts
-what a pass with gradients keeps. The sizes of weights, gradients, moments, reference and cache are exact. The overhead
-of the allocator and the libraries' own memory come on top.
+what a pass with gradients keeps. The sizes of weights, gradients, moments, reference and cache are exact. What the
+allocator cannot reuse comes on top. `python -m bench.train.predicted` compares the sums with trainings.
 """
 
 from __future__ import annotations
 
+import resource
+import sys
 from math import prod
 from typing import Any, NamedTuple
 
@@ -41,6 +43,8 @@ class Need(NamedTuple):
     """What a pass with gradients needs on top of gradients at its peak."""
     generation: int
     """The cache of keys and values, and the logits of one token; asynchronously also a copy of the weights."""
+    process: int = 0
+    """Python and its libraries, on a CPU: what this process holds before any model is made."""
     overlap: bool = False
     """Whether generation and updates go on at the same time."""
 
@@ -48,12 +52,13 @@ class Need(NamedTuple):
     def peak(self) -> int:
         """The most at one time."""
         parts = (self.update, self.generation)
-        return sum(self[:5]) + (sum(parts) if self.overlap else max(parts))
+        return sum(self[:5]) + self.process + (sum(parts) if self.overlap else max(parts))
 
 
 def needed(config: TrainConfig, *, prompt_tokens: int, processes: int = 1, device: str = "cpu") -> Need:
     """The need of each process, with prompts of this length and completions of the greatest length."""
     folder, more = source_of(config.model, config.task)
+    process = _resident() if device == "cpu" else 0
     description = AutoConfig.from_pretrained(folder, trust_remote_code=False, **more)
     dtype = torch.bfloat16 if config.precision == "bfloat16" else torch.float32
     parts = processes if config.sharding == "full" else 1
@@ -74,8 +79,14 @@ def needed(config: TrainConfig, *, prompt_tokens: int, processes: int = 1, devic
         critic=critic // parts,
         update=2 * update if separate else update,  # one pass goes through both models
         generation=_generation(config, description, dtype, prompt_tokens, processes) + (weights if copied else 0),
+        process=process,
         overlap=copied,
     )
+
+
+def _resident() -> int:
+    """Bytes of this process at their peak so far."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def _model(config: TrainConfig, description: Any, dtype: torch.dtype) -> PreTrainedModel:

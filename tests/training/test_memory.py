@@ -55,7 +55,7 @@ def test_shared_weights_are_divided_between_processes():
 def test_asynchronous_generation_needs_a_copy_of_the_weights_and_room_beside_the_update():
     plain, ahead = need(), need("rollout.asynchronous=true")
     assert ahead.generation == plain.generation + WEIGHTS
-    assert ahead.peak == plain.peak + WEIGHTS + min(plain.update, plain.generation)
+    assert ahead.peak - ahead.process == plain.peak - plain.process + WEIGHTS + min(plain.update, plain.generation)
 
 
 def test_a_separate_critic_learns_too():
