@@ -67,10 +67,10 @@ class _Page(Screen):
         self.out.print()
         style = STYLES[finding.severity]
         head = Text.assemble((f"{self.icon(finding.severity)} {finding.id}", style), f"  {WORDS[finding.severity]}")
-        where = f"{plain(finding.file)}:{finding.line}" if finding.line else "not set"
-        head.append(f"  {plain(finding.key)}", "bold")
-        head.append(f" = {plain(_value(finding.value), 80)}  ")
-        head.append(where, "dim")
+        if finding.key:
+            head.append(f"  {plain(finding.key)}", "bold")
+            head.append(f" = {plain(_value(finding.value), 80)}  ")
+            head.append(f"{plain(finding.file)}:{finding.line}" if finding.line else "not set", "dim")
         self.line(head, 0)
         self.line(plain(finding.summary))
         self.label("Why", Text(plain(finding.why)))
