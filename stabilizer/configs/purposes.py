@@ -18,7 +18,7 @@ class Purpose(NamedTuple):
 
 
 SERVES, GENERATES, EVALUATES = "serves a model", "generates answers", "evaluates a model"
-CONVERTS, PREPARES = "converts or merges weights", "prepares the machine"
+CONVERTS, PREPARES, LOOKS = "converts or merges weights", "prepares the machine", "looks at runs"
 _KNOWN: tuple[tuple[str, str], ...] = (
     (r"vllm serve|trl vllm-serve|trl\.scripts\.vllm_serve|vllm\.entrypoints\.[\w.]+", SERVES),
     (r"swift (?:deploy|rollout|app|web-ui)|swift[ .]cli[ .](?:deploy|rollout|app|web_ui)(?:\.py)?", SERVES),
@@ -35,6 +35,7 @@ _KNOWN: tuple[tuple[str, str], ...] = (
     (r"zero_to_fp32\.py|accelerate merge-weights|openrlhf\.cli\.lora_combiner", CONVERTS),
     (r"convert_\w*(?:hf|torch|dcp|megatron|checkpoint)\w*\.py", CONVERTS),
     (r"pip3? install|uv (?:sync|pip)|conda \w+|ray (?:start|stop)|(?:huggingface-cli|hf|modelscope) \w+", PREPARES),
+    (r"stabilizer (?!(?:train|demo|supervise)(?![\w-]))[a-z]+", LOOKS),
     (r"wandb login|git \w+|docker (?:run|pull|exec)|apt(?:-get)? \w+|nvidia-smi|mkdir|echo|export|cd", PREPARES),
 )
 _COMMANDS = re.compile(

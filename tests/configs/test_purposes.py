@@ -8,7 +8,7 @@ import pytest
 
 from stabilizer.configs import reading
 from stabilizer.configs.config import ConfigError
-from stabilizer.configs.purposes import CONVERTS, EVALUATES, GENERATES, PREPARES, SERVES, purpose
+from stabilizer.configs.purposes import CONVERTS, EVALUATES, GENERATES, LOOKS, PREPARES, SERVES, purpose
 from stabilizer.configs.shell import read
 from stabilizer.preflight.check import Options, configured
 from stabilizer.trainers.configs import recognised
@@ -23,7 +23,7 @@ from stabilizer.trainers.configs import recognised
      ("swift eval", EVALUATES), ("lm_eval", EVALUATES), ("uv run eval", EVALUATES),
      ("swift export", CONVERTS), ("llamafactory-cli export x.yaml", CONVERTS),
      ("python -m verl.model_merger merge", CONVERTS), ("python tools/convert_hf_to_torch_dist.py", CONVERTS),
-     ("pip install trl", PREPARES), ("ray start", PREPARES)],
+     ("pip install trl", PREPARES), ("ray start", PREPARES), ("stabilizer replay runs/a", LOOKS)],
 )  # fmt: skip
 def test_what_a_command_does_is_known_by_its_words(words, does):
     assert purpose(words).does == does
@@ -34,7 +34,8 @@ def test_what_a_command_does_is_known_by_its_words(words, does):
     ["swift rlhf", "trl grpo", "python3 -m verl.trainer.main_ppo", "accelerate launch src/open_r1/grpo.py",
      "llamafactory-cli train x.yaml", "python3 train.py", "ray job submit python3 train.py", "uv run rl @ rl.toml",
      "swift rlhf examples/train/grpo/plugin.py", "python train_abcd.py", "python hf_export.py", "python sci-uv pip.py",
-     "python my_swift_eval_and_train.py", "python -m openrlhf.cli.train_ppo_ray"],
+     "python my_swift_eval_and_train.py", "python -m openrlhf.cli.train_ppo_ray",
+     "stabilizer train c.yaml", "stabilizer supervise", "python -m stabilizer train c.yaml"],
 )  # fmt: skip
 def test_a_command_that_may_train_has_no_other_purpose(words):
     assert purpose(words) is None
