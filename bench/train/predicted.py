@@ -1,7 +1,6 @@
 """The memory that `preflight --memory` predicts beside what a training takes, one fresh process per configuration.
 
-The measured figure is the peak of resident memory over three steps, without what the process held before the model was
-made: Python and its libraries.
+The measured figure is the peak of resident memory over three steps.
 
     python -m bench.train.predicted
     python -m bench.train.predicted --only "100M, bfloat16"
@@ -63,7 +62,6 @@ def _child(job: dict[str, Any]) -> dict[str, Any]:
     config = load_config(job["task"], overrides(job))
     need = needed(config, prompt_tokens=PROMPT)
     peak_memory()
-    before = peak_memory()["peak_gb"]
     peaks: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as folder:
         session = Session.start(config, Path(folder) / "run", mode="suggest")
@@ -72,7 +70,7 @@ def _child(job: dict[str, Any]) -> dict[str, Any]:
         for _ in session.run():
             peaks["steps"] = max(peaks.get("steps", 0.0), peak_memory()["peak_gb"])
     return (
-        {"predicted_gb": need.peak / 1e9, "before_gb": before, "peak_gb": max(peaks.values())}
+        {"predicted_gb": need.peak / 1e9, "peak_gb": max(peaks.values())}
         | {part: value / 1e9 for part, value in need._asdict().items()}
         | {f"{part}_peak_gb": value for part, value in peaks.items()}
     )
@@ -90,8 +88,8 @@ def main() -> None:
     print(f"{'configuration':22} {'predicted GB':>12} {'measured GB':>12} {'predicted / measured':>21}")
     for name in asked.only or CASES:
         row = measure(name)
-        taken = row["peak_gb"] - row["before_gb"]
-        print(f"{name:22} {row['predicted_gb']:12.2f} {taken:12.2f} {row['predicted_gb'] / taken:21.2f}", flush=True)
+        ratio = row["predicted_gb"] / row["peak_gb"]
+        print(f"{name:22} {row['predicted_gb']:12.2f} {row['peak_gb']:12.2f} {ratio:21.2f}", flush=True)
         if asked.only:
             print(json.dumps(row, indent=2))
 

@@ -7,9 +7,9 @@ allocator cannot reuse comes on top. `python -m bench.train.predicted` compares 
 
 from __future__ import annotations
 
-import resource
-import sys
+import os
 from math import prod
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -85,8 +85,11 @@ def needed(config: TrainConfig, *, prompt_tokens: int, processes: int = 1, devic
 
 
 def _resident() -> int:
-    """Bytes of this process at their peak so far."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    """Bytes of this process now; 0 where the system does not say."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0
 
 
 def _model(config: TrainConfig, description: Any, dtype: torch.dtype) -> PreTrainedModel:
