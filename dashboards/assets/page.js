@@ -136,7 +136,7 @@
       // Update only charts that still exist: a response may arrive after they were replaced.
       grow: function (growth, ids, figures) {
         return ids.map(function (id, place) {
-          var name = id.chart || id["incident-chart"];
+          var name = id.chart;
           return Object.hasOwn(growth, name) ? unseen(growth[name], figures[place]) : window.dash_clientside.no_update;
         });
       },

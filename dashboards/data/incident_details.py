@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from html import escape
-from typing import Any
 
 import plotly.graph_objects as go
 
@@ -19,10 +18,8 @@ from stabilizer.core.records import Finding, RemedyAdvice
 from stabilizer.core.text import rounded, short
 from stabilizer.detectors.manual import all_detectors, sections
 from stabilizer.figures import Theme
-from stabilizer.figures.growth import Drawn, Growth, drawn, growth
-from stabilizer.figures.incident import around, cut, order_figure, within
+from stabilizer.figures.incident import around, order_figure
 from stabilizer.figures.lineage import Lineage, on_lineage
-from stabilizer.figures.marks import open_spans
 from stabilizer.figures.words import concerns, definition
 from stabilizer.incidents.diagnosis.case import BEFORE, Case
 from stabilizer.incidents.diagnosis.order import Departed, Onset, departures, onset
@@ -70,8 +67,7 @@ class IncidentDetails:
     low: int
     high: int
     until: int
-    """The step up to which the charts follow a live run; equal to `high` once they show everything."""
-    rows: float
+    """The step up to which the charts follow a live run; `high` where they show everything, or a branch left behind."""
     attempt: int
     left_behind: int | None
     """The step from which the shown branch was rolled back; None on the current lineage."""
@@ -108,6 +104,7 @@ def incident_details(reader: Reader, key: str) -> IncidentDetails | None:
     high = max(incident.last if left_behind is None else min(incident.last, view.step), began.step) + AFTER * rows
     if incident.open and left_behind is None:
         high = max(high, began.step + LONGEST * rows)
+    shown = int(min(high, max(view.step, began.step + 1)))
     return IncidentDetails(
         incident=incident,
         advice=advice_for(incident, reader),
@@ -115,9 +112,8 @@ def incident_details(reader: Reader, key: str) -> IncidentDetails | None:
         onset=began,
         signals=departures(here, view)[:MAX_SIGNALS],
         low=int(max(0, began.step - BEFORE * rows)),
-        high=int(min(high, max(view.step, began.step + 1))),
-        until=int(high),
-        rows=rows,
+        high=shown,
+        until=int(high) if view.attempt == reader.history.attempt else shown,
         attempt=view.attempt,
         left_behind=left_behind,
         lookalikes=tuple(_lookalikes(finding.id, incident, found, view) for finding in incident.findings),
@@ -137,75 +133,13 @@ def timeline(page: IncidentDetails, theme: Theme) -> go.Figure | None:
     return order_figure(page.signals, page.onset, incident.findings, noticed=incident.detected, theme=theme)
 
 
-@dataclass(frozen=True)
-class ChartWindow:
-    """What the charts of an incident show: enough to decide what to add as the run grows."""
-
-    attempt: int
-    low: int
-    high: int
-    until: int
-    charts: Mapping[str, Drawn]
-
-    def as_json(self) -> dict[str, Any]:
-        """For the browser to keep."""
-        drawn = {name: [d.shown, int(d.log), d.along, *d.counts] for name, d in self.charts.items()}
-        return {"attempt": self.attempt, "low": self.low, "high": self.high, "until": self.until, "charts": drawn}
-
-    @classmethod
-    def from_json(cls, row: Any) -> ChartWindow | None:
-        """The state kept by the browser; None when it is malformed."""
-        try:
-            attempt, low, high, until = (int(row[key]) for key in ("attempt", "low", "high", "until"))
-            charts = {
-                str(name): Drawn((int(count),), int(shown), log == 1, str(along))
-                for name, (shown, log, along, count) in list(row["charts"].items())[:MAX_CHARTS]
-            }
-        except (TypeError, KeyError, ValueError, AttributeError, OverflowError):
-            return None
-        return cls(attempt, low, high, until, charts)
-
-
-@dataclass(frozen=True)
-class ChartUpdate:
-    """News of one chart: points to add to its first traces and spans to draw on, or, without points, a new figure."""
-
-    points: Growth | None
-    open_spans: tuple[int, ...] = ()
-    figure: go.Figure | None = None
-
-
-def charts(reader: Reader, page: IncidentDetails, theme: Theme) -> tuple[list[tuple[str, go.Figure]], ChartWindow]:
+def charts(reader: Reader, page: IncidentDetails, theme: Theme) -> list[tuple[str, go.Figure]]:
     """Charts of the metrics involved, around the onset: those the findings mention, then those that departed."""
     incident = page.incident
     view, _ = _lineage(reader, incident)
     spoken = [name for finding in incident.findings for name in sorted(concerns(finding)) if name in view]
-    names = list(dict.fromkeys([*spoken, *(signal.metric for signal in page.signals if signal.metric in view)]))
-    names = names[:MAX_CHARTS]
-    figures = [(name, _around(reader, view, name, page.low, page.high, theme)) for name in names]
-    shown = {name: drawn(cut(view, (name,), page.low, page.high), (name,)) for name in names}
-    return figures, ChartWindow(view.attempt, page.low, page.high, page.until, shown)
-
-
-def grown(reader: Reader, sheet: ChartWindow, theme: Theme) -> tuple[dict[str, ChartUpdate], ChartWindow] | None:
-    """The points measured since the charts were drawn; None when there are none to add."""
-    view = reader.history.view()
-    high = min(view.step, sheet.until)
-    if high <= sheet.high or sheet.attempt != view.attempt:
-        return None
-    more: dict[str, ChartUpdate] = {}
-    now: dict[str, Drawn] = {}
-    for name, before in sheet.charts.items():
-        part = cut(view, (name,), sheet.low, high)
-        points = growth(part, (name,), before, theme=theme)
-        if points is None:
-            more[name] = ChartUpdate(None, figure=_around(reader, view, name, sheet.low, high, theme))
-            now[name] = drawn(part, (name,))
-        else:
-            spans = open_spans(within(_found(reader, view), sheet.low, high))
-            more[name] = ChartUpdate(points, tuple(spans))
-            now[name] = points.drawn
-    return more, replace(sheet, high=high, charts=now)
+    names = dict.fromkeys([*spoken, *(signal.metric for signal in page.signals if signal.metric in view)])
+    return [(name, _around(reader, view, name, page.low, page.high, theme)) for name in list(names)[:MAX_CHARTS]]
 
 
 def _around(reader: Reader, view: RunView, name: str, low: int, high: int, theme: Theme) -> go.Figure:

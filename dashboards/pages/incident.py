@@ -7,28 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import plotly.graph_objects as go
-from dash import ALL, Dash, Input, Output, Patch, State, ctx, dcc, html, no_update
+from dash import Dash, Input, Output, State, dcc, html, no_update
 from dash.exceptions import PreventUpdate
 
 from dashboards.components import notices
 from dashboards.components.actions import check_button
 from dashboards.components.browser import in_browser
-from dashboards.components.charts import extend, mounted
 from dashboards.components.elements import GRAPH_CONFIG, attributes, empty, explained, fact, pill, saved, severity
 from dashboards.components.links import address
 from dashboards.components.rich_text import detector_link, inline
 from dashboards.components.trial_card import trial_card
 from dashboards.data.followed_run import FollowedRun
-from dashboards.data.incident_details import (
-    ChartUpdate,
-    ChartWindow,
-    IncidentDetails,
-    LookAlikes,
-    charts,
-    grown,
-    incident_details,
-    timeline,
-)
+from dashboards.data.incident_details import IncidentDetails, LookAlikes, charts, incident_details, timeline
 from dashboards.data.revision import revision
 from dashboards.data.run_page import cause_words, latest_words, ranked
 from dashboards.data.run_registry import Runs
@@ -44,6 +34,8 @@ PATH = "/incident"
 NAME = "Incidents"
 OF_A_RUN = True
 TICK_MS = 1000
+GROWTH_TICKS = 5
+"""Polls after which the charts of an open incident are drawn again with the rows that came since."""
 MAX_LISTED = 200
 """Incidents in the list: the open ones, then the newest."""
 FAR = (
@@ -61,12 +53,10 @@ def layout(runs: Runs, query: Mapping[str, str], theme: Theme) -> Any:
     if followed is None:
         return html.Div(notices.unknown(run), className="page")
     rev = revision(runs, followed)
-    words, figures, sheet = _now(runs, run, key, followed, theme)
+    words, figures, reach = _now(runs, run, key, followed, theme)
     return html.Div(
         [
-            dcc.Store(id="incident-seen", data={"run": run, "n": key, "theme": theme, "rev": rev}),
-            dcc.Store(id="incident-sheet", data=sheet),
-            dcc.Store(id="incident-growth"),
+            dcc.Store(id="incident-seen", data={"run": run, "n": key, "theme": theme, "rev": rev, "reach": reach}),
             dcc.Interval(id="incident-tick", interval=TICK_MS),
             dcc.Interval(id="incident-watchdog", interval=5 * TICK_MS),
             html.Div(words, id="incident-body", className="page"),
@@ -86,49 +76,31 @@ def register(app: Dash, runs: Runs) -> None:
         output={
             "body": Output("incident-body", "children"),
             "charts": Output("incident-charts", "children"),
-            "growth": Output("incident-growth", "data"),
-            "spans": Output({"incident-span": ALL}, "children"),
             "seen": Output("incident-seen", "data"),
-            "sheet": Output("incident-sheet", "data"),
         },
         inputs={"polls": Input("incident-tick", "n_intervals")},
-        state={
-            "seen": State("incident-seen", "data"),
-            "kept": State("incident-sheet", "data"),
-            "there": State({"incident-chart": ALL}, "id"),
-        },
-        running=[(Output("incident-tick", "disabled"), True, False)],  # polls that overlap would add points twice
+        state={"seen": State("incident-seen", "data")},
+        running=[(Output("incident-tick", "disabled"), True, False)],
         prevent_initial_call=True,
     )
-    def follow(polls: int, seen: Any, kept: Any, there: Any) -> dict[str, Any]:
+    def follow(polls: Any, seen: Any) -> dict[str, Any]:
         run, key, theme, before = _kept(seen)
         followed = runs.get(run)
         if followed is None:
             raise PreventUpdate
-        spans = len(ctx.outputs_grouping["spans"])
         rev = revision(runs, followed)
-        unchanged = {
-            **dict.fromkeys(("body", "charts", "growth", "seen", "sheet"), no_update),
-            "spans": [no_update] * spans,
+        told, story = rev != before, rev[:4] != before[:4]  # a request that came or went changes no chart
+        due = isinstance(polls, int) and polls % GROWTH_TICKS == 0
+        if not told and not (due and _grew(followed, seen.get("reach"))):
+            raise PreventUpdate
+        body, figures, reach = _now(runs, run, key, followed, theme)
+        drawn = story or not told
+        return {
+            "body": body if told else no_update,
+            "charts": figures if drawn else no_update,
+            "seen": {**seen, "rev": rev, "reach": reach if drawn else seen.get("reach")},
         }
-        if rev == before:
-            growth, words, sheet = _grown(followed, kept, theme, there)
-            return {**unchanged, "growth": growth, "spans": [words] * spans, "sheet": sheet}
-        body, figures, sheet = _now(runs, run, key, followed, theme)
-        told = {**unchanged, "body": body, "seen": {"run": run, "n": key, "theme": theme, "rev": rev}}
-        story = rev[:4] != before[:4]  # a request that came or went changes no chart
-        return {**told, "charts": figures, "sheet": sheet} if story else told
 
-    in_browser(
-        app,
-        "stabilizer",
-        "grow",
-        Output({"incident-chart": ALL}, "figure"),
-        Input("incident-growth", "data"),
-        State({"incident-chart": ALL}, "id"),
-        State({"incident-chart": ALL}, "figure"),
-        prevent_initial_call=True,
-    )
     in_browser(
         app,
         "stabilizer",
@@ -162,32 +134,20 @@ def _kept(seen: Any) -> tuple[str, str, Theme, list[Any]]:
     return str(row.get("run", "")), str(row.get("n", "")), theme, rev if isinstance(rev, list) else []
 
 
-def _grown(followed: FollowedRun, kept: Any, theme: Theme, there: Any) -> tuple[dict[str, Any], str, dict[str, Any]]:
-    """New points for the charts on the page, the words on their span, and the new state for the browser."""
-    sheet = ChartWindow.from_json(kept)
-    if sheet is None or mounted(there, "incident-chart") != sorted(sheet.charts):
-        raise PreventUpdate
+def _grew(followed: FollowedRun, reach: Any) -> bool:
+    """Whether there are rows that the charts of the page do not show and would."""
+    if not isinstance(reach, list) or len(reach) != 2 or not all(isinstance(step, int) for step in reach):
+        return False
+    shown, until = reach
     try:
         with followed.lock:
-            found = grown(followed.refresh(), sheet, theme)
+            return shown < min(until, followed.refresh().history.step)
     except Exception:  # the page reports it when it is next redrawn
-        raise PreventUpdate from None
-    if found is None:
-        raise PreventUpdate
-    more, now = found
-    words = f"steps {now.low:,}–{now.high:,}"
-    return {id: _patch(chart) for id, chart in more.items()}, words, now.as_json()
-
-
-def _patch(more: ChartUpdate) -> Any:
-    if more.points is None:
-        return more.figure
-    patch = Patch()
-    extend(patch, more.points, 1, more.open_spans)
-    return patch
+        return False
 
 
 def _now(runs: Runs, run: str, key: str, followed: FollowedRun, theme: Theme) -> tuple[list[Any], list[Any], Any]:
+    """The words and the charts of the page, and the last step that is drawn and that will be."""
     try:
         with followed.lock:
             reader = followed.refresh()
@@ -199,12 +159,12 @@ def _now(runs: Runs, run: str, key: str, followed: FollowedRun, theme: Theme) ->
             if page is None:
                 return [_nothing(run, key)], [], None
             words = _words(runs, run, followed.path, page, theme)
-            drawn, sheet = charts(reader, page, theme)
+            drawn = charts(reader, page, theme)
             said = {name: meaning_words(reader.history.view(), name) for name, _ in drawn}
             rest = [*_charts(drawn, page, said), html.Section(_lookalikes(page), className="column")]
     except Exception as error:  # whatever a directory holds, the page stays up and reports it
         return [notices.broken(run, str(error) or type(error).__name__)], [], None
-    return words, rest, sheet.as_json()
+    return words, rest, [page.high, page.until]
 
 
 # --- all incidents ----------------------------------------------------------------------------------------------------
@@ -533,7 +493,7 @@ def _charts(drawn: Sequence[tuple[str, go.Figure]], page: IncidentDetails, meani
         )
         for name, figure in drawn
     ]
-    span = html.Span(f"steps {page.low:,}–{page.high:,}", id={"incident-span": "charts"}, className="quiet small")
+    span = html.Span(f"steps {page.low:,}–{page.high:,}", className="quiet small")
     title = html.H2(["Metrics involved ", span])
     return [html.Section([title, html.Div(cards, className="charts")], className="column")]
 

@@ -14,6 +14,7 @@ from page_client import CALM, RUN, Client, components
 from synthetic_run import EXPLOSION, RUNAWAY, healthy, record, values
 
 from dashboards.data.incident_details import incident_details
+from dashboards.pages.incident import GROWTH_TICKS
 from stabilizer.core.records import Action, Cause, Event, Finding, RemedyAdvice, encode
 from stabilizer.runs.reader import RunReader
 from stabilizer.runs.writer import RunWriter
@@ -179,47 +180,24 @@ def test_a_poll_without_news_sends_nothing_and_with_news_the_page(tmp_path: Path
     assert "snapshot at step 301" in words(answer["incident-body"]["children"])
 
 
-def test_the_charts_of_an_open_incident_get_new_points_alone_and_those_of_an_old_one_none(tmp_path: Path) -> None:
+def test_the_charts_of_an_open_incident_follow_the_run_and_those_of_an_old_one_do_not(tmp_path: Path) -> None:
     writer = asking(tmp_path / ASKING)
     client = over(tmp_path)
-    page = ids(client.open("/incident", f"?run={ASKING}&n=2"))
-    sheet = page["incident-sheet"]["data"]
+    seen = ids(client.open("/incident", f"?run={ASKING}&n=2"))["incident-seen"]["data"]
+
+    def poll(ticks: int, seen: Any) -> Any:
+        client.app.runs.get(ASKING)._read = 0
+        given = {"incident-tick.n_intervals": ticks, "incident-seen.data": seen}
+        return client.call("incident-body", "incident-tick.n_intervals", given)
+
+    assert poll(GROWTH_TICKS, seen) is None
     writer.metrics(301, values(301))
-    client.app.runs.get(ASKING)._read = 0
-    poll = {
-        "incident-tick.n_intervals": 1,
-        "incident-seen.data": page["incident-seen"]["data"],
-        "incident-sheet.data": sheet,
-    }
-    answer = client.call("incident-body", "incident-tick.n_intervals", poll, list(sheet["charts"]))
-    patches = [answer["incident-growth"]["data"][name] for name in sheet["charts"]]
-    assert len(patches) >= 2 and all("__dash_patch_update" in patch for patch in patches)
-    assert "incident-body" not in answer and answer["incident-sheet"]["data"]["high"] == 301
-    assert client.size < 8_000
-
-    over_now = {**poll, "incident-sheet.data": {**sheet, "until": 300}}
-    assert client.call("incident-body", "incident-tick.n_intervals", over_now, list(sheet["charts"])) is None
-
-
-@pytest.mark.parametrize("there", [None, "x", [None], [{}], [{"incident-chart": []}]], ids=repr)
-def test_nonsense_about_the_charts_of_an_incident_is_refused(there: Any, tmp_path: Path, monkeypatch) -> None:
-    writer = asking(tmp_path / ASKING)
-    client = over(tmp_path)
-    page = ids(client.open("/incident", f"?run={ASKING}&n=2"))
-    writer.metrics(301, values(301))
-    client.app.runs.get(ASKING)._read = 0
-    poll = {
-        "incident-tick.n_intervals": 1,
-        **{f"{id}.data": page[id]["data"] for id in ("incident-seen", "incident-sheet")},
-    }
-    honest = client._state
-    monkeypatch.setattr(
-        client,
-        "_state",
-        lambda item, *rest: {**item, "value": there} if item["id"].startswith("{") else honest(item, *rest),
-    )
-    with pytest.raises(AssertionError, match="takes other inputs"):  # what the client says of an answer 400
-        client.call("incident-body", "incident-tick.n_intervals", poll)
+    assert poll(GROWTH_TICKS + 1, seen) is None, "not at every poll"
+    answer = poll(2 * GROWTH_TICKS, seen)
+    assert "incident-body" not in answer and answer["incident-seen"]["data"]["reach"][0] == 301
+    assert "–301" in words(answer["incident-charts"]["children"])
+    for reach in ([300, 300], None, [], ["x", 2], "x"):
+        assert poll(GROWTH_TICKS, {**seen, "reach": reach}) is None
 
 
 def test_an_incident_that_began_before_the_run_was_taken_up_again_follows_its_present_course(tmp_path: Path) -> None:
@@ -229,7 +207,7 @@ def test_an_incident_that_began_before_the_run_was_taken_up_again_follows_its_pr
         writer.metrics(step, values(step))
     writer.finding(replace(record(EXPLOSION, "open", 302), incident=2, attempt=1))
     page = over(tmp_path).open("/incident", f"?run={ASKING}&n=2")
-    assert "left behind" not in words(page) and ids(page)["incident-sheet"]["data"]["high"] == 302
+    assert "left behind" not in words(page) and ids(page)["incident-seen"]["data"]["reach"][0] == 302
 
 
 @pytest.mark.parametrize("seen", [None, {}, [], "x", {"run": 7}, {"run": RUN, "n": [], "rev": "x", "theme": 3}])
