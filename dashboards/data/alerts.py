@@ -8,23 +8,27 @@ stays in the viewer's file, and only `target` is shown.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, TypeVar
 from urllib.parse import urlsplit
 
-from dashboards.data.files import modified_ns
-from dashboards.data.followed_run import Brief
+from dashboards.data.files import modified_ns, size_of
 from stabilizer.core.records import Action, Finding
 from stabilizer.core.text import spoken
 from stabilizer.live import notify, people
 from stabilizer.runs.listing import state_of, whole_number
+from stabilizer.runs.reader import read_json, read_records
 from stabilizer.runs.story import newest_findings, trials
+
+Record = TypeVar("Record", Finding, Action)
 
 LOOK_S = 5.0
 """Seconds between two looks at the files of all runs."""
 MAX_ALERTS = 20
+MAX_STORY = 8 << 20
+"""Bytes of findings or of a journal that are read."""
 MAX_URL = 2_000
 """Characters of an address."""
 SEVERITIES = {"warn": "warnings and critical findings", "critical": "critical findings only"}
@@ -99,6 +103,27 @@ def _is_address(url: str) -> bool:
         return False
 
 
+@dataclass(frozen=True)
+class _Story:
+    """What happened in a run, without its numbers."""
+
+    FILES: ClassVar[tuple[str, ...]] = ("status.json", "findings.jsonl", "actions.jsonl")
+
+    status: Mapping[str, Any]
+    findings: Sequence[Finding]
+    actions: Sequence[Action]
+
+    @classmethod
+    def of(cls, path: Path) -> _Story:
+        """The story of a run directory; files that are unreadable or very long are left out."""
+        status, findings, actions = (path / name for name in cls.FILES)
+        return cls(read_json(status), _records(findings, Finding), _records(actions, Action))
+
+
+def _records(file: Path, kind: type[Record]) -> Sequence[Record]:
+    return read_records(file, kind).records if size_of(file) < MAX_STORY else []
+
+
 @dataclass
 class _Known:
     """What was sent of a run, or was there before."""
@@ -169,11 +194,11 @@ class Alerts:
     def _look_at(self, run: Run, alerts: tuple[Alert, ...], *, quiet: bool) -> None:
         """`quiet`: only remember."""
         known = self._known.setdefault(run.id, _Known())
-        stamp = tuple(modified_ns(run.path / name) for name in Brief.FILES) if run.findings is None else None
+        stamp = tuple(modified_ns(run.path / name) for name in _Story.FILES) if run.findings is None else None
         if stamp and known.stamp == stamp and known.state != "running":  # a running one may have fallen silent
             return
-        brief = Brief.of(run.path) if run.findings is None else Brief({}, run.findings, ())
-        findings, proposals = self._news(known, brief)
+        story = _Story.of(run.path) if run.findings is None else _Story({}, run.findings, ())
+        findings, proposals = self._news(known, story)
         known.stamp = stamp
         for alert in () if quiet else alerts:
             if wanted := [finding for finding in findings if alert.takes(finding)]:
@@ -181,16 +206,16 @@ class Alerts:
             if proposals:
                 self._sender(run.id, alert).ask(proposals, None)
 
-    def _news(self, known: _Known, brief: Brief) -> tuple[list[Finding], list[Action]]:
+    def _news(self, known: _Known, story: _Story) -> tuple[list[Finding], list[Action]]:
         """Findings and proposals that are new; they are known from now on."""
-        newest = newest_findings(brief.findings)
+        newest = newest_findings(story.findings)
         states = {(finding.incident, finding.id): (finding.state, finding.severity) for finding in newest}
         findings = [f for f in newest if known.findings.get((f.incident, f.id)) != states[f.incident, f.id]]
-        waiting = [trial.newest for trial in trials(brief.actions) if trial.waiting]
+        waiting = [trial.newest for trial in trials(story.actions) if trial.waiting]
         proposals = [action for action in waiting if action.hash not in known.proposals]
-        state = state_of(brief.status, self._clock()) if brief.status else ""
+        state = state_of(story.status, self._clock()) if story.status else ""
         if state in ENDED and known.state != state:
-            findings.append(_ended(state, brief))
+            findings.append(_ended(state, story))
         known.findings, known.proposals, known.state = states, frozenset(action.hash for action in waiting), state
         return findings, proposals
 
@@ -204,7 +229,7 @@ class Alerts:
         return self._senders[key]
 
 
-def _ended(state: str, brief: Brief) -> Finding:
+def _ended(state: str, story: _Story) -> Finding:
     """The end of a run as a finding."""
-    step = whole_number(brief.status.get("step")) or 0
+    step = whole_number(story.status.get("step")) or 0
     return Finding(f"system/{state}", "critical", ENDED[state], step, step, step, state="open")

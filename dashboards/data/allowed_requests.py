@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from dashboards.data.followed_run import Brief, FollowedRun, Reader
+from dashboards.data.followed_run import FollowedRun, Reader
 from dashboards.data.run_registry import Runs
 from stabilizer.control.cost import cost
 from stabilizer.core.records import Action
 from stabilizer.runs import asking
 from stabilizer.runs.journal import newest
-from stabilizer.runs.listing import state_of, whole_number
+from stabilizer.runs.listing import state_of
 from stabilizer.runs.requests import Kind
 
 LABELS: Mapping[str, str] = {
@@ -61,8 +61,6 @@ def allowed_requests(runs: Runs, run: str, action: str = "") -> AllowedRequests:
     if followed is None:
         return AllowedRequests(run, action, refused="there is no such run")
     try:
-        if brief := followed.brief():  # a page that opens shows them before the metrics are read
-            return _allowed(runs, run, followed, brief, action)
         with followed.lock:
             return _allowed(runs, run, followed, followed.refresh(), action)
     except Exception as error:  # whatever a directory holds, the page stays up and reports it
@@ -91,7 +89,7 @@ def submit(runs: Runs, run: str, kind: str, action: str = "") -> AllowedRequests
         return allowed_requests(runs, run, action)
 
 
-def _allowed(runs: Runs, run: str, followed: FollowedRun, reader: Reader | Brief, action: str) -> AllowedRequests:
+def _allowed(runs: Runs, run: str, followed: FollowedRun, reader: Reader, action: str) -> AllowedRequests:
     now = runs.clock()
     if why := asking.over(reader.status, now):
         return AllowedRequests(run, action, refused=why)
@@ -101,6 +99,7 @@ def _allowed(runs: Runs, run: str, followed: FollowedRun, reader: Reader | Brief
         kinds = ("resume" if state_of(reader.status, now) == "paused" else "pause", "snapshot")
         return AllowedRequests(run, action, tuple(AllowedRequest(kind, LABELS[kind]) for kind in kinds))
     latest = newest(reader.actions)
+    view = reader.history.view()
     found: list[AllowedRequest] = []
     if action in latest and latest[action].entry == "proposed" and latest[action].safety == "advice":
         return AllowedRequests(
@@ -110,18 +109,9 @@ def _allowed(runs: Runs, run: str, followed: FollowedRun, reader: Reader | Brief
     if "approve" in fitting and (why := asking.idle(reader.status, followed.path)):
         return AllowedRequests(run, action, refused=why)
     for kind in fitting:
-        costs = _cost(latest[action], reader) if kind == "approve" else ()
+        costs = cost(latest[action], view, view.step) if kind == "approve" else ()
         found.append(AllowedRequest(kind, LABELS[kind], _warning(kind, latest[action], reader.actions), costs))
     return AllowedRequests(run, action, tuple(found))
-
-
-def _cost(proposed: Action, reader: Reader | Brief) -> tuple[str, ...]:
-    """The cost of approving it now. The metrics of a large run may not be read yet."""
-    if isinstance(reader, Brief):
-        step = whole_number(reader.status.get("step"))
-        return cost(proposed, None, step) if step is not None else ()
-    view = reader.history.view()
-    return cost(proposed, view, view.step)
 
 
 def _too_late(followed: FollowedRun, kind: str, action: str) -> str:
@@ -130,7 +120,7 @@ def _too_late(followed: FollowedRun, kind: str, action: str) -> str:
     return asking.misplaced(kind, action, latest) if action in latest else ""
 
 
-def _waits(runs: Runs, followed: FollowedRun, reader: Reader | Brief, action: str, now: float) -> str:
+def _waits(runs: Runs, followed: FollowedRun, reader: Reader, action: str, now: float) -> str:
     """In words, a request that was sent and is not recorded yet."""
     for request in asking.waiting(followed.path):
         kind: str = "snapshot" if request.kind == "do" and request.action == "snapshot" else request.kind
@@ -146,7 +136,7 @@ def _waits(runs: Runs, followed: FollowedRun, reader: Reader | Brief, action: st
     return ""
 
 
-def _situation(reader: Reader | Brief, action: str, now: float) -> Any:
+def _situation(reader: Reader, action: str, now: float) -> Any:
     """What changes once a request is applied: the newest entry of its trial, or the state of the run."""
     entry = newest(reader.actions).get(action) if action else None
     return (entry.n, entry.hash) if entry else state_of(reader.status, now)

@@ -4,52 +4,29 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 from dashboards.data.checks import NO_CHECK, Check, Checks
-from dashboards.data.files import modified_ns, size_of
+from dashboards.data.files import modified_ns
 from dashboards.data.logs import Log, LogReader
 from dashboards.data.run_verdict import RunVerdict, checkable, recorded, verdict_of_reader
 from stabilizer.core.records import Action, Event, Finding
 from stabilizer.figures.families import every_chart
 from stabilizer.runs.history import RunView
 from stabilizer.runs.listing import SMALL_FILES
-from stabilizer.runs.reader import MAX_SMALL, RunReader, read_json, read_records
+from stabilizer.runs.reader import MAX_SMALL, RunReader
 
 Record = TypeVar("Record", Finding, Action)
 
 FRESH_S = 0.2
 """Several viewers of one run share a refresh this long."""
-LARGE = 4 << 20
-"""Bytes of metrics that take a moment to read; until then a page shows the small files alone."""
-MAX_STORY = 8 << 20
-"""Bytes of findings or of a journal that are read for that."""
-
 Reader = RunReader | LogReader
 """The reader of a run directory or of a log."""
-
-
-@dataclass(frozen=True)
-class Brief:
-    """The story of a run without its numbers: what is known of a large one while it is being read."""
-
-    FILES: ClassVar[tuple[str, ...]] = ("status.json", "findings.jsonl", "actions.jsonl")
-
-    status: Mapping[str, Any]
-    findings: Sequence[Finding]
-    actions: Sequence[Action]
-
-    @classmethod
-    def of(cls, path: Path) -> Brief:
-        """The brief of a run directory; files that are unreadable or very long are left out."""
-        status, findings, actions = (path / name for name in cls.FILES)
-        return cls(read_json(status), _story(findings, Finding), _story(actions, Action))
 
 
 class FollowedRun:
@@ -81,7 +58,6 @@ class FollowedRun:
         self._told = 0
         """How often that changed."""
         self._verdict: tuple[Any, RunVerdict] | None = None
-        self._brief: tuple[tuple[int, ...], Brief] | None = None
 
     def refresh(self) -> Reader:
         """The reader, up to date, with what a check found where nobody else looked; whatever makes a directory
@@ -144,26 +120,12 @@ class FollowedRun:
 
     def warm(self) -> None:
         """Begin to read in the background, before the page asks. Problems are raised when it does."""
-        if self._unread:
+        if self.reader is None:
             threading.Thread(target=self._warm, daemon=True).start()
 
     def _warm(self) -> None:
         with contextlib.suppress(Exception):
             self.refresh()
-
-    def brief(self) -> Brief | None:
-        """The small files of a large run that was not read yet, without waiting for the reader; else None."""
-        if not self._unread:
-            return None
-        self._check()
-        key = tuple(modified_ns(self.path / name) for name in Brief.FILES)
-        if self._brief is None or self._brief[0] != key:
-            self._brief = (key, Brief.of(self.path))
-        return self._brief[1]
-
-    @property
-    def _unread(self) -> bool:
-        return self.reader is None and _bytes(self.path / "metrics") >= LARGE
 
     def chart(self, id: str) -> tuple[tuple[str, ...], RunView]:
         """The metrics of one of this run's charts, and the view that holds them. KeyError for an unknown chart."""
@@ -200,25 +162,9 @@ class FollowedLogFile(FollowedRun):
         super().__init__(log.path, clock, checks, annotations)
         self.log: Log = log
 
-    def brief(self) -> None:
-        """None: a log is read by a thread of its own, so there is nothing to wait for."""
-        return None
-
     def _up_to_date(self) -> LogReader:
         """The log as far as it was read. Asking keeps it in memory and up to date."""
         with self.lock:
             self.reader, rewrites = reader, _ = self.log.wanted(self.clock())
             self.rewrites = rewrites + self._told
             return reader
-
-
-def _story(file: Path, kind: type[Record]) -> Sequence[Record]:
-    return read_records(file, kind).records if size_of(file) < MAX_STORY else []
-
-
-def _bytes(folder: Path) -> int:
-    """How much there is to read in a folder of metrics."""
-    try:
-        return sum(size_of(Path(entry.path)) for entry in os.scandir(folder))
-    except OSError:
-        return 0

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dashboards.data.checks import NO_CHECK, Check
-from dashboards.data.followed_run import Brief, FollowedRun, Reader
+from dashboards.data.followed_run import FollowedRun, Reader
 from dashboards.data.logs import LogReader
-from dashboards.data.run_verdict import RunVerdict, recorded_in, run_verdict, verdict_of_reader
+from dashboards.data.run_verdict import RunVerdict, verdict_of_reader
 from dashboards.data.trials import Trial, trials_of
 from stabilizer.analysis.changes import Change, changes
 from stabilizer.analysis.health import Healthy, healthy
@@ -19,10 +18,9 @@ from stabilizer.core.records import SEVERITIES
 from stabilizer.core.text import short
 from stabilizer.detectors.evidence.forecast import forecast
 from stabilizer.figures.words import definition
-from stabilizer.runs.history import History, RunView
+from stabilizer.runs.history import RunView
 from stabilizer.runs.listing import heartbeat_of, state_of, whole_number, word, writer_lives
 from stabilizer.runs.loaded import imported
-from stabilizer.runs.reader import read_json
 from stabilizer.runs.story import Incident, incidents, newest_findings
 
 KEY_METRICS = (
@@ -116,18 +114,14 @@ class Page:
 
 
 def page_now(followed: FollowedRun) -> Page:
-    """The page of a run; of a large run that was not read yet, only what its small files contain."""
-    if brief := followed.brief():
-        return page_of_brief(followed.path, brief, followed.clock(), followed.check())
+    """The page of a run, up to date."""
     with followed.lock:
         return page_of(followed.refresh(), followed.clock(), followed.verdict())
 
 
 def changed_now(followed: FollowedRun) -> Changed | None:
-    """The largest moves of a run's metrics up to now; None while it is still being read, or can't be."""
+    """The largest moves of a run's metrics up to now; None where it can't be read."""
     try:
-        if followed.brief() is not None:
-            return None
         with followed.lock:
             reader, verdict = followed.refresh(), followed.verdict().verdict
             view = reader.history.view()
@@ -143,8 +137,6 @@ def changed_now(followed: FollowedRun) -> Changed | None:
 def outlook_now(followed: FollowedRun) -> tuple[str, ...]:
     """Where the run is heading, in sentences. It takes a second for a very long run, so it holds up no poll."""
     try:
-        if followed.brief() is not None:
-            return ()
         with followed.lock:
             view, verdict = followed.refresh().history.view(), followed.verdict().verdict
         ahead = forecast(view) if verdict in FORECAST else None
@@ -168,29 +160,6 @@ def page_of(reader: Reader, now: float, verdict: RunVerdict | None = None) -> Pa
             *(reader.notes if isinstance(reader, LogReader) else import_notes(reader.about)),
             *_skipped(reader.about, reader.skipped),
         ),
-    )
-
-
-def page_of_brief(path: Path, brief: Brief, now: float, check: Check = NO_CHECK) -> Page:
-    """The page of a run from its small files alone."""
-    about = read_json(path / "run.json")
-    metrics = read_json(path / "summary.json").get("metrics")
-    last = History(about)
-    for name, row in metrics.items() if isinstance(metrics, Mapping) else ():
-        value, step = (row.get("last"), row.get("step")) if isinstance(row, Mapping) else (None, None)
-        if isinstance(value, (int, float)) and isinstance(step, int):
-            last.append(step, {name: float(value)})
-    recorded, _, names = recorded_in(path, about, brief.findings)
-    verdict = run_verdict(recorded, names, check)
-    return Page(
-        **_about(path, about, brief.status, now),
-        step=last.step,
-        attempt=whole_number(brief.status.get("attempt")) or 0,
-        run_verdict=verdict,
-        numbers=key_numbers(last.view()),
-        incidents=ranked(incidents(brief.findings)) if verdict.verdict != "not-rl" else (),
-        trials=trials_of(brief.actions),
-        notes=_skipped(about, 0),
     )
 
 

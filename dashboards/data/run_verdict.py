@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
-from typing import Any
 
 from dashboards.data.checks import NO_CHECK, Check
 from dashboards.data.logs import LogReader
-from stabilizer.core.records import Finding
 from stabilizer.detectors import DETECTORS
 from stabilizer.runs.history import History
 from stabilizer.runs.listing import measured, verdict_of, word
@@ -90,16 +86,9 @@ def recorded(reader: RunReader | LogReader) -> tuple[str, int | None, frozenset[
     """The verdict of a run's own records, the step at which its detectors stopped, and its metrics."""
     if isinstance(reader, LogReader):
         return reader.verdict, reader.reach, reader.names
-    return recorded_in(reader.path, reader.about, reader.findings)
-
-
-def recorded_in(
-    path: Path, about: Mapping[str, Any], findings: Sequence[Finding]
-) -> tuple[str, int | None, frozenset[str]]:
-    """The same of a run directory, from its small files."""
-    summary = read_json(path / "summary.json")
-    names = measured(about, summary)
-    return verdict_of(word(summary.get("verdict")), findings, names), None, names
+    summary = read_json(reader.path / "summary.json")
+    names = measured(reader.about, summary)
+    return verdict_of(word(summary.get("verdict")), reader.findings, names), None, names
 
 
 @lru_cache(maxsize=256)

@@ -1,8 +1,7 @@
 """The page of one run: its charts, its incidents and its trials.
 
-The data comes from `run_page` and `live_updates`, the components from `run_overview` and `charts`. The text of the page
-is there at once, with pictures of the first charts if the run is read by then. Charts follow poll by poll, and each
-later poll sends only what is new.
+The data comes from `run_page` and `live_updates`, the components from `run_overview` and `charts`. The page opens with
+its text and pictures of the first charts. Charts follow poll by poll, and each later poll sends only what is new.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from dashboards.components.browser import in_browser
 from dashboards.compression import LAZY
 from dashboards.data.live_updates import BrowserState, Placed, Update, full_update, update_since
 from dashboards.data.run_figures import Change
-from dashboards.data.run_page import Page, changed_now, outlook_now, page_now
+from dashboards.data.run_page import Page, changed_now, outlook_now
 from dashboards.data.run_registry import Runs
 from dashboards.data.viewer_file import Remarks
 from dashboards.data.viewer_settings import ViewerSettings
@@ -282,22 +281,10 @@ def _opening(runs: Runs, settings: ViewerSettings) -> tuple[tuple[Placed, ...], 
     if followed is None:
         return (), _without_run(notices.unknown(settings.run), BrowserState(settings))
     try:
-        if followed.brief() is None:
-            found = full_update(followed, settings, 0)
-            return found.placed, _news(runs, found)
-        page = page_now(followed)
+        found = full_update(followed, settings, 0)
     except Exception as error:  # whatever a directory holds, the page stays up and reports it
         return (), _unreadable(BrowserState(settings), error)
-    return (), {
-        "head": _head(runs, page, settings.run),
-        "asks": _asks(runs, settings.run),
-        **_story(runs, page, settings.run),
-        "hidden": False,
-        "problem": "",
-        "seen": BrowserState(settings).as_json(),
-        "beat": page.heartbeat,
-        "interval": LIVE_MS,
-    }
+    return found.placed, _news(runs, found)
 
 
 def _head(runs: Runs, page: Page, run: str) -> Any:

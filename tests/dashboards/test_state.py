@@ -15,10 +15,9 @@ from page_client import CALM, RUN
 from synthetic_run import EXPLOSION, PLATEAU, RUNAWAY, SPIKE, eventful, healthy, values
 
 from dashboards.components.run_overview import state_words
-from dashboards.data.allowed_requests import allowed_requests
 from dashboards.data.followed_run import FollowedRun
 from dashboards.data.live_updates import BrowserState, Update, full_update, update_since
-from dashboards.data.run_page import key_numbers, page_now, page_of, ranked
+from dashboards.data.run_page import key_numbers, page_of, ranked
 from dashboards.data.run_registry import FOLLOWED, Runs
 from dashboards.data.viewer_settings import ViewerSettings
 from stabilizer.core.records import Action
@@ -354,25 +353,6 @@ def test_open_incidents_come_gravest_first(tmp_path: Path) -> None:
         writer.finding(replace(finding, incident=number, state="open"))
     page = page_of(RunReader(tmp_path / "run"), time.time())
     assert [card.severity for card in page.open] == ["critical", "warn", "info"]
-
-
-def test_a_large_run_says_what_its_small_files_say_before_it_is_read(runs_folder: Path, monkeypatch) -> None:
-    monkeypatch.setattr("dashboards.data.followed_run.LARGE", 1000)
-    runs = Runs([runs_folder])
-    followed = runs.get(RUN)
-    early = page_now(followed)
-    may = allowed_requests(runs, RUN)
-    assert followed.reader is None, "not one number was read"
-    followed.refresh()
-    assert may == allowed_requests(runs, RUN)
-    read = page_now(followed)
-    assert (early.state, early.verdict, early.step, early.attempt) == (
-        read.state,
-        read.verdict,
-        read.step,
-        read.attempt,
-    )
-    assert early.incidents == read.incidents and early.trials == read.trials and early.numbers == read.numbers
 
 
 def test_a_process_that_is_gone_is_told_before_the_run_counts_as_stalled(tmp_path: Path) -> None:
