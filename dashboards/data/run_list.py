@@ -1,19 +1,18 @@
 """The list of runs as it is shown: which rows, in which order, with which words. Nothing here knows of Dash.
 
 The whole view is its address: what is typed, chosen, sorted and grouped is in the query, so that a reload or a shared
-link shows the same.
+link shows the same. The workspace groups runs; here each stands by itself.
 """
 
 from __future__ import annotations
 
 import math
-import statistics
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dashboards.data.run_search import Query, choices, parse, said, values
+from dashboards.data.run_search import Query, choices, parse, said
 from stabilizer.core.metrics import metric
 from stabilizer.core.text import age_words, short
 from stabilizer.figures import WORDS
@@ -37,7 +36,7 @@ STATES = (
     "quiet",
     "finished",
 )
-"""The worst first; the state of a group is that of its worst member."""
+"""The worst first."""
 VERDICTS = (
     "crashed",
     "critical",
@@ -60,8 +59,6 @@ SORTS = ("name", "state", "verdict", "progress", *SHOWN_NUMBERS, "started", "tas
 DOWN_FIRST = frozenset({"progress", "reward", "accuracy", "kl", "grad_norm", "started"})
 """Columns whose first click puts the largest on top."""
 MINUTE = 60.0
-DRAWN = 8
-"""Members whose trends are drawn in a group's small chart."""
 
 
 @dataclass(frozen=True)
@@ -73,8 +70,6 @@ class ListSettings:
     verdicts: tuple[str, ...] = ()
     sort: str = "started"
     down: bool = True
-    group: str = ""
-    open: tuple[str, ...] = ()
     show: int = PAGE
 
     @classmethod
@@ -89,8 +84,6 @@ class ListSettings:
             verdicts=_among(query.get("verdict", ""), VERDICTS),
             sort=sort if sort in SORTS else "started",
             down=asked.startswith("-") if sort in SORTS else True,
-            group=query.get("group", "")[:200],
-            open=tuple(part[:200] for part in query.get("open", "").split("~") if part)[:100],
             show=min(MAX_SHOWN, max(PAGE, int(shown))) if shown.isdecimal() and len(shown) < 6 else PAGE,
         )
 
@@ -102,8 +95,6 @@ class ListSettings:
             "state": ",".join(self.states),
             "verdict": ",".join(self.verdicts),
             "sort": "" if sort == "-started" else sort,
-            "group": self.group,
-            "open": "~".join(self.open),
             "show": "" if self.show == PAGE else str(self.show),
         }
         return {key: value for key, value in told.items() if value}
@@ -115,30 +106,22 @@ class ListSettings:
         down = not self.down if column == self.sort else column in DOWN_FIRST
         return replace(self, sort=column, down=down)
 
-    def toggled(self, group: str) -> ListSettings:
-        """The view with a group opened, or closed."""
-        if group in self.open:
-            return replace(self, open=tuple(key for key in self.open if key != group))
-        return replace(self, open=(*self.open, group)[-100:])
-
 
 @dataclass(frozen=True)
 class Number:
-    """A cell: the value in words, what it is (metric, step, how it was made of several), the trends to draw."""
+    """A cell: the value in words, what it is (metric and step), the trend to draw."""
 
     text: str
     note: str
     finite: bool = True
     tag: str = ""
-    trends: tuple[tuple[float | None, ...], ...] = ()
+    trend: tuple[float | None, ...] = ()
 
 
 @dataclass(frozen=True)
 class ListRow:
-    """A run, a group, or a member of an opened group. `key` names it for the browser; `run` is empty for a group."""
+    """A run in the list."""
 
-    key: str
-    kind: str
     name: str
     run: str
     state: str
@@ -152,10 +135,7 @@ class ListRow:
     started: str = ""
     task: str = ""
     trainer: str = ""
-    members: tuple[str, ...] = ()
-    open: bool = False
     problem: str = ""
-    note: str = ""
     tags: tuple[str, ...] = ()
 
 
@@ -177,27 +157,18 @@ class RunList:
 def run_list(lines: Sequence[RunLine], view: ListSettings, now: float) -> RunList:
     """The list as it is looked at."""
     query = parse(view.find)
-    found = [line for line in lines if _wanted(line, view, query)]
-    blocks = _blocks(found, view)
-    settings = telling([members[0] for members, _ in blocks]) if view.group == SEEDS else ()
-    rows: list[ListRow] = []
-    for members, label in blocks[: view.show]:
-        rows += _block(members, label, view, settings, now)
+    found = _ordered([line for line in lines if _wanted(line, view, query)], view)
+    rows = tuple(_row(line, now) for line in found[: view.show])
     states = _counted((line.state for line in found), STATES)
     urgent = _counted((line.verdict for line in found if line.verdict in URGENT), URGENT)
-    return RunList(tuple(rows), len(lines), len(found), max(0, len(blocks) - view.show), query.problem, states, urgent)
+    return RunList(rows, len(lines), len(found), len(found) - len(rows), query.problem, states, urgent)
 
 
 def group_choices(lines: Sequence[RunLine]) -> list[tuple[str, str]]:
-    """Choices for grouping the list: (value, label)."""
+    """Choices for grouping runs: (value, label)."""
     settings = [key for key in choices(lines) if key not in ("", SEEDS)]
     keys = dict.fromkeys(("task", "trainer", "state", "verdict", *settings))  # a setting may be called `task` too
     return [("", "No grouping"), (SEEDS, "seeds of one configuration"), *((key, key) for key in keys)]
-
-
-def worst_state(states: Iterable[str]) -> str:
-    """The state of a group: a member that needs a person is not hidden by others that run well."""
-    return min(states, key=lambda state: _rank(STATES, state))
 
 
 def compared(ids: Iterable[str]) -> str:
@@ -220,46 +191,11 @@ def _wanted(line: RunLine, view: ListSettings, query: Query) -> bool:
     return query.matches(line) and (not line.archived or query.names("archived"))
 
 
-def _grouped(lines: Sequence[RunLine], view: ListSettings) -> list[tuple[tuple[RunLine, ...], str]]:
-    groups: dict[str, list[RunLine]] = {}
-    for line in lines:
-        groups.setdefault(_group_of(line, view.group), []).append(line)
-    ordered = {label: tuple(_ordered(members, view, _itself)) for label, members in groups.items()}
-    return [(ordered[label], label) for label in _ordered(list(ordered), view, lambda label: ordered[label])]
-
-
-def _itself(line: RunLine) -> RunLine:
-    return line
-
-
-def _blocks(lines: list[RunLine], view: ListSettings) -> list[tuple[tuple[RunLine, ...], str]]:
-    """Groups with their labels; without grouping each run by itself."""
-    return _grouped(lines, view) if view.group else [((line,), "") for line in _ordered(lines, view, _itself)]
-
-
-def _group_of(line: RunLine, by: str) -> str:
-    if by == SEEDS:
-        return line.recipe or f"run {line.id}"
-    found = [said(value) for value in values(line, by)]
-    return found[0] if found else "not set"
-
-
-def _ordered(items: list[Any], view: ListSettings, lines_of: Callable[[Any], Any]) -> list[Any]:
-    """Items with a value in the view's order, those without one behind them, whatever the direction."""
-    keyed = [(_sort_value(lines_of(item), view.sort), item) for item in items]
+def _ordered(lines: list[RunLine], view: ListSettings) -> list[RunLine]:
+    """Runs with a value in the view's order, those without one behind them, whatever the direction."""
+    keyed = [(_value(line, view.sort), line) for line in lines]
     known = sorted((pair for pair in keyed if pair[0] is not None), key=lambda pair: pair[0], reverse=view.down)
-    return [item for _, item in known] + [item for value, item in keyed if value is None]
-
-
-def _sort_value(of: RunLine | tuple[RunLine, ...], column: str) -> Any:
-    if isinstance(of, RunLine):
-        return _value(of, column)
-    known = [value for line in of if (value := _value(line, column)) is not None]
-    if not known:
-        return None
-    if column in SHOWN_NUMBERS:
-        return statistics.median(known)
-    return max(known) if column == "started" else min(known)
+    return [line for _, line in known] + [line for value, line in keyed if value is None]
 
 
 def _value(line: RunLine, column: str) -> Any:
@@ -301,19 +237,8 @@ def setting_words(line: RunLine, settings: Sequence[str]) -> str:
     return " · ".join(f"{key} {said(line.settings[key])}" for key in settings if key in line.settings)
 
 
-def _block(
-    members: tuple[RunLine, ...], label: str, view: ListSettings, settings: Sequence[str], now: float
-) -> list[ListRow]:
-    if not label or (view.group == SEEDS and len(members) == 1):
-        return [_row(members[0], now)]
-    head = replace(_head(members, label, view, now), note=setting_words(members[0], settings))
-    return [head, *(_row(line, now, "member") for line in members)] if head.open else [head]
-
-
-def _row(line: RunLine, now: float, kind: str = "run") -> ListRow:
+def _row(line: RunLine, now: float) -> ListRow:
     return ListRow(
-        key=line.id,
-        kind=kind,
         name=line.name,
         tags=line.tags,
         run=line.id,
@@ -332,48 +257,9 @@ def _row(line: RunLine, now: float, kind: str = "run") -> ListRow:
     )
 
 
-def _head(members: tuple[RunLine, ...], label: str, view: ListSettings, now: float) -> ListRow:
-    states = [line.state for line in members]
-    worst = worst_state(states)
-    shares = [share for line in members if (share := _share(line)) is not None]
-    steps = [line.step or 0 for line in members]
-    reach = f"{min(steps):,}" if min(steps) == max(steps) else f"{min(steps):,} – {max(steps):,}"
-    created = [line.created for line in members if line.created is not None]
-    others = len(states) - states.count(worst)
-    return ListRow(
-        key=f"={label}",
-        kind="group",
-        name=_seeds_name(members) if view.group == SEEDS else f"{view.group} = {label[:120]}",
-        run="",
-        state=worst,
-        state_note=f"{states.count(worst)} of {len(states)}" if others else "",
-        verdict=min((line.verdict for line in members), key=lambda verdict: _rank(VERDICTS, verdict)),
-        verdict_note="worst of the members" if len({line.verdict for line in members}) > 1 else "",
-        steps=f"{reach} step{'s' * (reach != '1')}",
-        percent=sum(shares) / len(shares) if shares else None,
-        numbers={key: number for key in SHOWN_NUMBERS if (number := _together(members, key))},
-        started=_ago(max(created, default=None), now),
-        task=_common(line.task for line in members),
-        trainer=_common(_trainer(line) for line in members),
-        members=tuple(line.id for line in members),
-        open=label in view.open,
-    )
-
-
-def _seeds_name(members: tuple[RunLine, ...]) -> str:
-    seeds = sorted({said(value) for line in members for value in values(line, "seed")})
-    told = f": seeds {', '.join(seeds[:8])}{', …' * (len(seeds) > 8)}" if seeds else ""
-    return f"{members[0].task or members[0].trainer or 'one configuration'}{told}"
-
-
 def _trainer(line: RunLine) -> str:
     """The trainer where it is worth showing: not ours, and not equal to the task."""
     return line.trainer if line.trainer not in (line.task, "stabilizer", "unknown") else ""
-
-
-def _common(words: Iterable[str]) -> str:
-    found = sorted(set(words))
-    return found[0] if len(found) == 1 else f"{len(found)} different" if found else ""
 
 
 def _went_through(line: RunLine) -> str:
@@ -412,29 +298,12 @@ def _number(reading: Reading) -> Number:
     known = metric(reading.metric)
     at = "" if reading.step is None else f" at step {reading.step:,}"
     note = f"{reading.metric}{at} · {known.unit} · {known.estimator}"
-    return Number(_short(reading.last), note, math.isfinite(reading.last), _tag(reading.metric), _trends([reading]))
+    return Number(_short(reading.last), note, math.isfinite(reading.last), _tag(reading.metric), _trend(reading))
 
 
-def _together(members: Sequence[RunLine], key: str) -> Number | None:
-    readings = [line.numbers[key] for line in members if key in line.numbers]
-    names = {reading.metric for reading in readings}
-    if len(names) > 1:  # two quantities have no median
-        return Number("differ", f"members log different metrics: {', '.join(sorted(names))}")
-    finite = [reading.last for reading in readings if math.isfinite(reading.last)]
-    if not readings:
-        return None
-    name = readings[0].metric
-    if not finite:
-        return Number("NaN", f"{name}: not finite in any of {len(readings)} runs", False, _tag(name))
-    broken = f", {len(readings) - len(finite)} not finite" if len(finite) < len(readings) else ""
-    low, high = short(min(finite)), short(max(finite))
-    note = f"{name} · {metric(name).unit} · median of the last values of {len(readings)} runs, {low} to {high}{broken}"
-    return Number(_short(statistics.median(finite)), note, not broken, _tag(name), _trends(readings))
-
-
-def _trends(readings: Sequence[Reading]) -> tuple[tuple[float | None, ...], ...]:
-    drawn = (reading.trend for reading in readings)
-    return tuple(trend for trend in drawn if sum(value is not None for value in trend) > 1)[:DRAWN]
+def _trend(reading: Reading) -> tuple[float | None, ...]:
+    """The trend, where it has two values to draw a line between."""
+    return reading.trend if sum(value is not None for value in reading.trend) > 1 else ()
 
 
 def _tag(name: str) -> str:

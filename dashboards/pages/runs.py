@@ -1,4 +1,4 @@
-"""The list of runs with state, verdict, progress and key metrics. Search, sort, group, select and compare.
+"""The list of runs with state, verdict, progress and key metrics. Search, sort, select and compare.
 
 The address holds the settings of the list and changes without reloading the page. A poll sends the rows that changed;
 the whole list is sent when its rows or their order change.
@@ -30,7 +30,6 @@ from dashboards.data.run_list import (
     Number,
     RunList,
     compared,
-    group_choices,
     run_list,
 )
 from dashboards.data.run_registry import Runs
@@ -66,9 +65,6 @@ def layout(runs: Runs, query: Mapping[str, str], theme: Theme) -> Any:
     now, asked = runs.clock(), ListSettings.from_query(query)
     lines = runs.lines()
     found = run_list(lines, asked, now)
-    groups = [{"value": value, "label": words} for value, words in group_choices(lines)]
-    if asked.group not in {group["value"] for group in groups}:
-        groups.append({"value": asked.group, "label": asked.group})
     return html.Div(
         [
             dcc.Interval(id="runs-tick", interval=LIVE_MS),
@@ -114,17 +110,6 @@ def layout(runs: Runs, query: Mapping[str, str], theme: Theme) -> Any:
                         clearable=True,
                         className="runs-choice",
                         **attributes(aria_label="verdict"),
-                    ),
-                    dmc.Select(
-                        id="runs-group",
-                        value=asked.group,
-                        data=groups,
-                        size="sm",
-                        searchable=True,
-                        allowDeselect=False,
-                        limit=100,
-                        className="runs-choice",
-                        **attributes(aria_label="group by"),
                     ),
                 ],
                 className="runs-tools",
@@ -178,7 +163,6 @@ def register(app: Dash, runs: Runs) -> None:
             "find": Input("runs-find", "value"),
             "states": Input("runs-states", "value"),
             "verdicts": Input("runs-verdicts", "value"),
-            "group": Input("runs-group", "value"),
             "click": Input("runs-click", "data"),
         },
         state={
@@ -195,7 +179,6 @@ def register(app: Dash, runs: Runs) -> None:
         find: Any,
         states: Any,
         verdicts: Any,
-        group: Any,
         click: Any,
         known: Any,
         seen: Any,
@@ -203,10 +186,8 @@ def register(app: Dash, runs: Runs) -> None:
         scheme: Any,
     ) -> dict[str, Any]:
         before = ListSettings.from_query(_texts(known))
-        entered = {"q": find, "state": _joined(states), "verdict": _joined(verdicts), "group": group}
+        entered = {"q": find, "state": _joined(states), "verdict": _joined(verdicts)}
         asked = ListSettings.from_query(_texts({**before.as_query(), **entered}))
-        if asked.group != before.group:
-            asked = replace(asked, open=())
         chosen = _chosen(picked)
         if ctx.triggered_id == "runs-click" and isinstance(click, dict):
             asked, chosen = _clicked(asked, chosen, str(click.get("what")), str(click.get("value")))
@@ -249,8 +230,6 @@ def _clicked(
 ) -> tuple[ListSettings, tuple[str, ...]]:
     if what == "sort":
         return asked.sorted_by(value), chosen
-    if what == "open":
-        return asked.toggled(value), chosen
     if what == "more":
         return replace(asked, show=asked.show + PAGE), chosen
     if what == "pick":
@@ -264,7 +243,7 @@ def _clicked(
 def _seen(found: RunList, chosen: Sequence[str]) -> dict[str, Any]:
     """Checksums of what the browser shows now, to find the rows that changed."""
     return {
-        "keys": _sum([(row.key, row.kind) for row in found.rows]),
+        "keys": _sum([row.run for row in found.rows]),
         "rows": [_sum((row, row.run in chosen)) for row in found.rows],
         "around": _sum((found.states, found.urgent, found.total, found.more, found.problem, chosen)),
     }
@@ -318,8 +297,7 @@ def _head(column: str, asked: ListSettings) -> html.Th:
 
 def _rows(found: RunList, chosen: Sequence[str], theme: Theme) -> list[html.Tr]:
     return [
-        html.Tr(_cells(row, row.run in chosen, theme), id={"runs-row": place}, className=f"runs-{row.kind}")
-        for place, row in enumerate(found.rows)
+        html.Tr(_cells(row, row.run in chosen, theme), id={"runs-row": place}) for place, row in enumerate(found.rows)
     ]
 
 
@@ -351,9 +329,7 @@ def _cells(row: ListRow, picked: bool, theme: Theme) -> list[Any]:
     ]
 
 
-def _pick(row: ListRow, picked: bool) -> Any:
-    if not row.run:
-        return None
+def _pick(row: ListRow, picked: bool) -> html.Button:
     return html.Button(
         "✓" if picked else "",
         className="runs-box",
@@ -368,21 +344,6 @@ def _pick(row: ListRow, picked: bool) -> Any:
 
 
 def _name(row: ListRow) -> list[Any]:
-    if row.kind == "group":
-        words = [
-            html.Span("▾" if row.open else "▸", **attributes(aria_hidden="true")),
-            html.Span(row.name),
-            html.Span(f"{len(row.members):,}", className="pill tiny", title="runs in this group"),
-        ]
-        button = html.Button(
-            words,
-            className="runs-fold",
-            **attributes(aria_expanded="true" if row.open else "false", data_runs="open", data_value=row.key[1:]),
-        )
-        several = 1 < len(row.members) <= MAX_PICKED
-        link = dcc.Link("compare", href=address("/compare", runs=compared(row.members)), className="small")
-        note = html.Div(row.note, className="quiet small runs-note") if row.note else None
-        return [button, link if several else None, note]
     told = html.Div(row.problem, className="runs-why") if row.problem else None
     tags = [html.Span(tag, className="pill tiny") for tag in row.tags]
     return [dcc.Link(row.name, href=address("/run", run=row.run), title=row.run), *tags, told]
@@ -400,7 +361,7 @@ def _progress(row: ListRow) -> list[Any]:
 def _number(number: Number | None, label: str, theme: Theme) -> Any:
     if number is None:
         return None
-    picture = spark(number.trends, theme)
+    picture = spark(number.trend, theme)
     value = html.Span(number.text, className="runs-value" if number.finite else "runs-value broken", title=number.note)
     tag = html.Span(number.tag, className="quiet runs-tag") if number.tag else None
     drawn = html.Img(src=picture, alt=f"trend of {label}", className="runs-spark") if picture else None

@@ -15,18 +15,16 @@ WIDTH, HEIGHT, EDGE = 72, 20, 2
 Trend = Sequence[float | None]
 
 
-def spark(trends: Sequence[Trend], theme: Theme) -> str:
-    """The address of the picture; several trends share one scale and are drawn fainter. Empty with nothing to draw."""
-    values = [value for trend in trends for value in trend if value is not None and math.isfinite(value)]
+def spark(trend: Trend, theme: Theme) -> str:
+    """The address of the picture; empty with nothing to draw."""
+    values = [value for value in trend if value is not None and math.isfinite(value)]
     if not values:
         return ""
-    low, high = min(values), max(values)
-    paths = "".join(f"<path d='{path}'/>" for trend in trends if (path := _path(trend, low, high)))
     colour = PALETTES[theme].lines[0].replace("#", "%23")
-    faint = " stroke-opacity='.55'" if len(trends) > 1 else ""
     svg = (
         f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {WIDTH} {HEIGHT}' fill='none' stroke='{colour}'"
-        f" stroke-width='1.5' stroke-linejoin='round' stroke-linecap='round'{faint}>{paths}</svg>"
+        f" stroke-width='1.5' stroke-linejoin='round' stroke-linecap='round'>"
+        f"<path d='{_path(trend, min(values), max(values))}'/></svg>"
     )
     return "data:image/svg+xml," + svg.replace("<", "%3C").replace(">", "%3E").replace(" ", "%20")
 

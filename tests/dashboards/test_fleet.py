@@ -14,7 +14,7 @@ import pytest
 from synthetic_run import HOSTILE_NAME, healthy, many, silence, values
 
 from bench.dashboard import listing
-from dashboards.data.run_list import PAGE, ListSettings, compared, group_choices, run_list, worst_state
+from dashboards.data.run_list import PAGE, ListSettings, compared, group_choices, run_list
 from dashboards.data.run_registry import Runs
 from dashboards.data.run_search import parse
 from stabilizer.runs.listing import Reading, RunLine, list_runs, recipe, run_line, settings
@@ -107,7 +107,7 @@ def test_nothing_typed_raises(typed: str) -> None:
     parse(typed).matches(LINES[0])
 
 
-# --- order and groups -------------------------------------------------------------------------------------------------
+# --- order ------------------------------------------------------------------------------------------------------------
 
 
 def test_sorts_both_ways_and_keeps_what_has_no_value_behind() -> None:
@@ -118,39 +118,11 @@ def test_sorts_both_ways_and_keeps_what_has_no_value_behind() -> None:
     assert ids(sort="progress", down=True) == ["b", "a", "c"]
 
 
-def test_seeds_of_one_configuration_fold_and_the_worst_state_wins() -> None:
-    found = run_list(LINES, ListSettings(group="seeds"), NOW)
-    group = next(row for row in found.rows if row.kind == "group")
-    assert (group.state, group.state_note, group.verdict) == ("failed", "1 of 2", "warn")
-    assert set(group.members) == {"b", "c"} and "seeds 1, 2" in group.name
-    assert "1 not finite" in group.numbers["reward"].note and group.numbers["reward"].text == "0.900"
-    assert [row.name for row in found.rows if row.kind == "run"] == ["a"]
-    opened = run_list(LINES, ListSettings(group="seeds").toggled(group.key[1:]), NOW)
-    assert [row.kind for row in opened.rows].count("member") == 2
-
-
-def test_groups_by_a_nested_setting() -> None:
-    found = run_list(LINES, ListSettings(group="optim.lr", sort="reward"), NOW)
-    assert [row.name for row in found.rows] == ["optim.lr = 3e-05", "optim.lr = 1e-06"]
-    assert ("policy.beta", "policy.beta") in group_choices(LINES)
-
-
-def test_members_that_log_different_quantities_get_no_median() -> None:
-    other = replace(LINES[2], numbers={"reward": Reading("reward/other", 2.0, 1)})
-    found = run_list([LINES[1], other], ListSettings(group="seeds"), NOW)
-    assert found.rows[0].numbers["reward"].text == "differ"
-
-
-def test_a_state_nobody_knows_is_the_worst() -> None:
-    assert worst_state(["running", "finished"]) == "running"
-    assert worst_state(["running", "made-up", "failed"]) == "made-up"
-
-
 def test_a_view_is_its_address() -> None:
-    view = ListSettings("lr>1e-5", ("failed",), ("warn",), "reward", False, "optim.lr", ("a b", "c"), 100)
+    view = ListSettings("lr>1e-5", ("failed",), ("warn",), "reward", False, 100)
     assert ListSettings.from_query(view.as_query()) == view
     assert ListSettings().as_query() == {}
-    odd = {"sort": "x", "show": "9" * 50, "state": "nope,failed", "open": "~" * 300}
+    odd = {"sort": "x", "show": "9" * 50, "state": "nope,failed"}
     assert ListSettings.from_query(odd) == ListSettings(states=("failed",))
 
 
@@ -242,7 +214,7 @@ def test_a_thousand_runs_open_four_small_files_each_and_then_none(tmp_path: Path
     assert len(runs.lines()) == 1000
     assert {os.path.basename(name) for name in opened} == {"run.json", "status.json", "summary.json", "findings.jsonl"}
     opened.clear()
-    run_list(runs.lines(), ListSettings(group="seeds"), runs.clock())
+    run_list(runs.lines(), ListSettings(), runs.clock())
     watching.clear()
     assert opened == []
 
@@ -291,7 +263,7 @@ def test_settings_of_any_shape_are_listed(tmp_path: Path, config: Any) -> None:
     about = read_json(tmp_path / "run" / "run.json")
     (tmp_path / "run" / "run.json").write_text(json.dumps({**about, "config": config}))
     lines = Runs([tmp_path]).lines()
-    run_list(lines, ListSettings(group="seeds"), NOW)
+    run_list(lines, ListSettings(), NOW)
     assert len(lines[0].settings) <= 400 and all(len(key) <= 200 for key in lines[0].settings)
 
 

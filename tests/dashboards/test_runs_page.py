@@ -38,7 +38,6 @@ class RunList:
             "runs-find.value": part["runs-find"].get("value", ""),
             "runs-states.value": part["runs-states"]["value"],
             "runs-verdicts.value": part["runs-verdicts"]["value"],
-            "runs-group.value": part["runs-group"]["value"],
             "runs-click.data": None,
             "runs-view.data": part["runs-view"]["data"],
             "runs-seen.data": part["runs-seen"]["data"],
@@ -76,8 +75,6 @@ def test_an_address_shows_the_same_view(client: Client) -> None:
     assert RunList(client, "?q=sorting").names() == [RUN]
     assert RunList(client, "?state=finished").names() == [CALM]
     assert RunList(client, "?sort=name").names() == [CALM, RUN]
-    grouped = RunList(client, "?group=task&open=addition").names()
-    assert grouped == [CALM]
 
 
 def test_what_is_typed_comes_into_the_address(page: RunList) -> None:
@@ -143,7 +140,7 @@ def test_chosen_runs_lead_to_their_comparison(page: RunList) -> None:
     [
         {"runs-view.data": 5, "runs-seen.data": "x", "runs-picked.data": {}, "runs-states.value": 3},
         {"runs-view.data": {"sort": [], "open": 7, "show": "x"}, "runs-seen.data": {"rows": 3, "keys": None}},
-        {"runs-picked.data": [1, None, "x" * 10_000] * 50, "runs-group.value": {"a": 1}, "runs-find.value": ["x"]},
+        {"runs-picked.data": [1, None, "x" * 10_000] * 50, "runs-find.value": ["x"]},
         {"runs-click.data": {"what": ["sort"], "value": {"a": 1}}, "runs-find.value": "\x00"},
     ],
 )
@@ -175,8 +172,6 @@ def test_a_thousand_runs_come_a_page_at_a_time(tmp_path: Path) -> None:
     assert (
         len(page.rows) == 100 and "850" not in page.parts["runs-more"] and "900" in json.dumps(page.parts["runs-more"])
     )
-    page.ask("runs-group.value", **{"runs-group.value": "seeds"})
-    assert len(page.rows) <= 100 and page.client.size < 1_000_000
 
 
 def test_the_picker_offers_few_and_finds_the_others(tmp_path: Path) -> None:

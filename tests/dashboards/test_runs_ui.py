@@ -40,7 +40,7 @@ def page(browser: Any, fleet: tuple[str, Path]) -> Iterator[Any]:
     context.close()
 
 
-def test_search_sort_and_group_stand_in_the_address_and_a_reload_shows_the_same(page: Any) -> None:
+def test_search_and_sort_stand_in_the_address_and_a_reload_shows_the_same(page: Any) -> None:
     page.keyboard.press("/")
     page.keyboard.type("seed<2")
     page.locator(".runs-table tbody tr").nth(4).wait_for(state="detached")
@@ -65,17 +65,11 @@ def test_a_run_is_opened_and_back_shows_the_list_as_it_was(page: Any) -> None:
     assert page.locator("#runs-find").input_value() == "r1s2" and page.locator(".runs-table tbody tr").count() == 1
 
 
-def test_seeds_unfold_and_rows_are_chosen_from_the_keyboard(page: Any) -> None:
-    page.goto(page.url + "?group=seeds")
-    fold = page.locator(".runs-fold").first
-    fold.focus()
-    page.keyboard.press("Enter")
-    page.locator(".runs-member").nth(1).wait_for()
-    assert page.locator(".runs-fold").first.get_attribute("aria-expanded") == "true"
+def test_rows_are_chosen_from_the_keyboard(page: Any) -> None:
     for place in (0, 1):
-        page.locator(".runs-member .runs-box").nth(place).focus()
+        page.locator(".runs-box").nth(place).focus()
         page.keyboard.press("Space")
-        page.locator(".runs-member .runs-box[aria-checked=true]").nth(place).wait_for()
+        page.locator(".runs-box[aria-checked=true]").nth(place).wait_for()
     page.locator(".runs-go").wait_for()
     assert page.locator(".runs-go").get_attribute("href").startswith("/compare?runs=")
 
