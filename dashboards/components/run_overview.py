@@ -20,9 +20,9 @@ from dashboards.data.run_list import compared
 from dashboards.data.run_page import Changed, KeyNumber, Page, cause_words, latest_words
 from dashboards.data.run_registry import Runs
 from dashboards.data.run_verdict import RunVerdict
-from dashboards.data.trials import Trial
 from dashboards.data.viewer_file import Remarks
-from stabilizer.runs.story import Incident
+from stabilizer.core.knobs import change_words
+from stabilizer.runs.story import Incident, TrialStory
 
 MOST_NOW = 3
 """Open incidents that stand on top; all are in the list."""
@@ -143,7 +143,7 @@ def _line(incident: Incident, run: str) -> html.Div:
     )
 
 
-def _fix(newest: Trial) -> html.Div:
+def _fix(newest: TrialStory) -> html.Div:
     last = newest.entries[-1]
     said = last.text or next((entry.text for entry in reversed(newest.entries) if entry.text), "")
     return html.Div(
@@ -152,7 +152,7 @@ def _fix(newest: Trial) -> html.Div:
             html.Code(newest.remedy),
             pill(last.entry, f"entry-{last.entry}"),
             html.Span(f"step {last.step:,}", className="quiet small"),
-            html.Span(" · ".join((*newest.change, said)), className="said", title=said),
+            html.Span(" · ".join((*change_words(newest.change), said)), className="said", title=said),
         ],
         className="card now-line fix",
     )

@@ -12,7 +12,7 @@ import plotly.graph_objects as go
 
 from dashboards.data.followed_run import Reader
 from dashboards.data.run_page import ranked
-from dashboards.data.trials import Trial, facts_of, trials_of
+from dashboards.data.trials import facts_of, trials_of
 from stabilizer.core.metrics import VOCABULARY
 from stabilizer.core.records import Finding, RemedyAdvice
 from stabilizer.core.text import rounded, short
@@ -26,7 +26,7 @@ from stabilizer.incidents.diagnosis.order import Departed, Onset, departures, on
 from stabilizer.remedies import fitted
 from stabilizer.runs.history import RunView
 from stabilizer.runs.listing import state_of
-from stabilizer.runs.story import Incident, incidents
+from stabilizer.runs.story import Incident, TrialStory, incidents
 
 MAX_CHARTS = 6
 AFTER = 60
@@ -72,7 +72,7 @@ class IncidentDetails:
     left_behind: int | None
     """The step from which the shown branch was rolled back; None on the current lineage."""
     lookalikes: tuple[LookAlikes, ...]
-    trials: tuple[Trial, ...]
+    trials: tuple[TrialStory, ...]
     previous: str
     next: str
     place: int

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dashboards.data.followed_run import Reader
-from dashboards.data.trials import Trial, trials_of
+from dashboards.data.trials import trials_of
 from stabilizer.core.knobs import change_words
 from stabilizer.core.records import Event
 from stabilizer.core.text import short
 from stabilizer.runs.journal import Chain, verify
 from stabilizer.runs.listing import whole_number, word
+from stabilizer.runs.story import TrialStory
 
 MAX_JOURNAL = 16 * 1024 * 1024
 """Bytes of a journal that are checked link by link; a larger one is not a journal any more."""
@@ -45,7 +46,7 @@ class Attempt:
 class Journal:
     """Everything the page shows."""
 
-    trials: tuple[Trial, ...]
+    trials: tuple[TrialStory, ...]
     manual: tuple[ManualAction, ...]
     attempts: tuple[Attempt, ...]
     chain: Chain | None

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from dashboards.data.followed_run import FollowedRun, Reader
 from dashboards.data.logs import LogReader
 from dashboards.data.run_verdict import RunVerdict, verdict_of_reader
-from dashboards.data.trials import Trial, trials_of
+from dashboards.data.trials import trials_of, unanswered
 from stabilizer.analysis.changes import Change, changes
 from stabilizer.analysis.health import Healthy, healthy
 from stabilizer.core.records import SEVERITIES
@@ -21,7 +21,7 @@ from stabilizer.figures.words import definition
 from stabilizer.runs.history import RunView
 from stabilizer.runs.listing import heartbeat_of, state_of, whole_number, word, writer_lives
 from stabilizer.runs.loaded import imported
-from stabilizer.runs.story import Incident, incidents, newest_findings
+from stabilizer.runs.story import Incident, TrialStory, incidents, newest_findings
 
 KEY_METRICS = (
     {"reward/mean": "Reward"},
@@ -78,7 +78,7 @@ class Page:
     numbers: tuple[KeyNumber, ...] = ()
     incidents: tuple[Incident, ...] = ()
     """The open ones first, then the newest."""
-    trials: tuple[Trial, ...] = ()
+    trials: tuple[TrialStory, ...] = ()
     """The newest first."""
     notes: tuple[str, ...] = ()
 
@@ -98,14 +98,14 @@ class Page:
         return tuple(sorted((i for i in self.incidents if i.open), key=lambda i: -SEVERITIES.index(i.severity)))
 
     @property
-    def waiting(self) -> tuple[Trial, ...]:
+    def waiting(self) -> tuple[TrialStory, ...]:
         """Proposals nobody answered yet."""
-        return () if self.over else tuple(trial for trial in self.trials if trial.waiting)
+        return () if self.over else tuple(trial for trial in self.trials if unanswered(trial))
 
     @property
-    def newest(self) -> Trial | None:
+    def newest(self) -> TrialStory | None:
         """The newest trial that was applied, whatever came of it."""
-        return next((trial for trial in self.trials if trial.applied), None)
+        return next((trial for trial in self.trials if trial.made), None)
 
     @property
     def over(self) -> bool:

@@ -230,7 +230,7 @@ def _nothing(run: str, key: str) -> html.Div:
 
 def _words(runs: Runs, run: str, path: Path, page: IncidentDetails, theme: Theme) -> list[Any]:
     trials: list[Any] = [trial_card(runs, run, trial, to_incident=False) for trial in page.trials]
-    tried = any(trial.applied for trial in page.trials)
+    tried = any(trial.made for trial in page.trials)
     return [
         _head(run, path, page),
         html.Div(

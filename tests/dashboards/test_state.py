@@ -344,7 +344,7 @@ def test_proposals_wait_for_an_answer_until_there_is_one(tmp_path: Path) -> None
     writer.action(replace(proposal, entry="approved"))
     writer.action(replace(proposal, entry="applied", step=5))
     page = page_of(RunReader(tmp_path / "run"), time.time())
-    assert page.waiting == () and page.newest.outcome == "applied"
+    assert page.waiting == () and page.newest.newest.entry == "applied"
 
 
 def test_open_incidents_come_gravest_first(tmp_path: Path) -> None:
