@@ -332,13 +332,7 @@ def _head(found: StepView, wanted: CompletionsQuery, step: int | None, theme: Th
                     ),
                     html.Div(
                         [
-                            html.Button(
-                                "◀",
-                                id="completions-prev",
-                                className="step-button",
-                                title="previous step (←)",
-                                **attributes(aria_label="previous step"),
-                            ),
+                            _step_button("prev", "◀", "previous step (←)"),
                             dmc.Slider(
                                 id="completions-slider",
                                 min=0,
@@ -350,30 +344,9 @@ def _head(found: StepView, wanted: CompletionsQuery, step: int | None, theme: Th
                                 disabled=len(found.steps) == 1,
                                 thumbLabel="logged step",
                             ),
-                            html.Button(
-                                "▶",
-                                id="completions-next",
-                                className="step-button",
-                                title="next step (→)",
-                                **attributes(aria_label="next step"),
-                            ),
-                            dmc.NumberInput(
-                                id="completions-go",
-                                placeholder="go to step",
-                                hideControls=True,
-                                size="xs",
-                                debounce=True,
-                                w=84,
-                                className="step-go",
-                                min=0,
-                                **attributes(aria_label="go to step"),
-                            ),
-                            html.Button(
-                                "newest",
-                                id="completions-newest",
-                                className="step-button",
-                                title="follow the newest step",
-                            ),
+                            _step_button("next", "▶", "next step (→)"),
+                            _number("go", None, "go to step", "go to step", 84, debounce=True, className="step-go"),
+                            _step_button("newest", "newest", "follow the newest step"),
                         ],
                         className="step-walk",
                     ),
@@ -438,59 +411,15 @@ def _controls(found: StepView, wanted: CompletionsQuery) -> html.Div:
             dmc.Checkbox(id="completions-cut", label="cut off", checked=wanted.cut, **check),
             html.Span(
                 [
-                    dmc.NumberInput(
-                        id="completions-low",
-                        value="" if wanted.low is None else wanted.low,
-                        hideControls=True,
-                        placeholder="reward ≥",
-                        debounce=WAIT_MS,
-                        size="xs",
-                        w=90,
-                        **attributes(aria_label="lowest reward"),
-                    ),
+                    _number("low", wanted.low, "reward ≥", "lowest reward", 90, debounce=WAIT_MS),
                     html.Span("–", className="quiet"),
-                    dmc.NumberInput(
-                        id="completions-high",
-                        value="" if wanted.high is None else wanted.high,
-                        hideControls=True,
-                        placeholder="≤",
-                        debounce=WAIT_MS,
-                        size="xs",
-                        w=60,
-                        **attributes(aria_label="highest reward"),
-                    ),
+                    _number("high", wanted.high, "≤", "highest reward", 60, debounce=WAIT_MS),
                 ],
                 className="range",
             ),
-            dmc.Select(
-                id="completions-by",
-                value=wanted.by,
-                data=by,
-                size="xs",
-                allowDeselect=False,
-                w=140,
-                **attributes(aria_label="reward component"),
-            ),
-            dmc.Select(
-                id="completions-sort",
-                value=wanted.sort,
-                size="xs",
-                allowDeselect=False,
-                w=150,
-                data=[{"value": value, "label": word} for value, word in SORTS.items()],
-                **attributes(aria_label="order"),
-            ),
-            dmc.NumberInput(
-                id="completions-vs",
-                value="" if wanted.vs is None else wanted.vs,
-                placeholder="diff with step",
-                hideControls=True,
-                debounce=True,
-                size="xs",
-                w=110,
-                min=0,
-                **attributes(aria_label="step to compare with"),
-            ),
+            _select("by", wanted.by, by, "reward component", 140),
+            _select("sort", wanted.sort, [{"value": v, "label": word} for v, word in SORTS.items()], "order", 150),
+            _number("vs", wanted.vs, "diff with step", "step to compare with", 110, debounce=True),
             dmc.Checkbox(
                 id="completions-tokens",
                 label="token probabilities",
@@ -501,20 +430,37 @@ def _controls(found: StepView, wanted: CompletionsQuery) -> html.Div:
             dmc.Checkbox(id="completions-whole", label="full text", checked=wanted.whole, **check),
             dmc.Checkbox(id="completions-format", label="formatted", checked=wanted.format, **check),
             html.Div(
-                dmc.Select(
-                    id="completions-take",
-                    value="" if wanted.take is None else str(wanted.take),
-                    data=takes,
-                    size="xs",
-                    w=130,
-                    allowDeselect=False,
-                    **attributes(aria_label="pass over this step"),
-                ),
+                _select("take", "" if wanted.take is None else str(wanted.take), takes, "pass over this step", 130),
                 id="completions-takes",
                 hidden=found.takes == 1,
             ),
         ],
         className="sample-tools",
+    )
+
+
+def _step_button(name: str, sign: str, title: str) -> html.Button:
+    label = attributes(aria_label=title.partition(" (")[0])
+    return html.Button(sign, id=f"completions-{name}", className="step-button", title=title, **label)
+
+
+def _number(name: str, value: float | None, hint: str, label: str, width: int, **options: Any) -> dmc.NumberInput:
+    return dmc.NumberInput(
+        id=f"completions-{name}",
+        value="" if value is None else value,
+        placeholder=hint,
+        hideControls=True,
+        size="xs",
+        w=width,
+        **options,
+        **attributes(aria_label=label),
+    )
+
+
+def _select(name: str, value: str, data: Sequence[Any], label: str, width: int) -> dmc.Select:
+    label_of = attributes(aria_label=label)
+    return dmc.Select(
+        id=f"completions-{name}", value=value, data=data, size="xs", w=width, allowDeselect=False, **label_of
     )
 
 
