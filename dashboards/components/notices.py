@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from dash import html
 
 from dashboards.components.actions import check_button
 from dashboards.components.elements import empty
 from dashboards.components.rich_text import detector_link
+from dashboards.data.run_registry import Runs
 from dashboards.data.run_verdict import RunVerdict
 
 
-def no_runs(roots: Sequence[str]) -> html.Div:
+def missing(runs: Runs, run: str) -> html.Div:
+    """The page in place of that of a run which is not there."""
+    return html.Div(unknown(run) if run else no_runs(runs.roots), className="page")
+
+
+def no_runs(roots: Sequence[Path]) -> html.Div:
     """The page before there is any run."""
     looked = (
-        f"Searched {', '.join(roots)} for runs and for logs of other trainers. Open another folder"
+        f"Searched {', '.join(map(str, roots))} for runs and for logs of other trainers. Open another folder"
         " (stabilizer dashboard PATH), or train the built-in task:"
     )
     return html.Div(empty("No runs yet", looked, "stabilizer demo", whole=True), className="card head")

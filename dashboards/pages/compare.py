@@ -62,7 +62,7 @@ def layout(runs: Runs, query: Mapping[str, str], theme: Theme) -> Any:
     """The choice of runs, and the answers that are ready."""
     lines = runs.lines()
     if not lines:
-        return html.Div(notices.no_runs([str(root) for root in runs.roots]), className="page")
+        return notices.missing(runs, "")
     known = {line.id: line.path for line in lines}
     asked, lost = question_of(query, known)
     data = options(lines)

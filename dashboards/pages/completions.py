@@ -68,11 +68,9 @@ _STORE = CompletionsStore()
 def layout(runs: Runs, query: Mapping[str, str], theme: Theme) -> Any:
     """The page of a run at a step, or what to do when there is nothing to read."""
     run = query.get("run", "")
-    if not run:
-        return html.Div(notices.no_runs([str(root) for root in runs.roots]), className="page")
     followed = runs.get(run)
     if followed is None:
-        return html.Div(notices.unknown(run), className="page")
+        return notices.missing(runs, run)
     wanted, step = CompletionsQuery.of(query), _whole(query.get("step"))
     found = view_of_step(_store(followed), followed.path, step, wanted)
     if found is None:

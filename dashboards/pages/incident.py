@@ -47,11 +47,9 @@ FAR = (
 def layout(runs: Runs, query: Mapping[str, str], theme: Theme) -> Any:
     """The incident, or the list of all, as it is now; callbacks keep it current."""
     run, key = query.get("run", ""), query.get("n", "")
-    if not run:
-        return html.Div(notices.no_runs([str(root) for root in runs.roots]), className="page")
     followed = runs.get(run)
     if followed is None:
-        return html.Div(notices.unknown(run), className="page")
+        return notices.missing(runs, run)
     rev = revision(runs, followed)
     words, figures, reach = _now(runs, run, key, followed, theme)
     return html.Div(

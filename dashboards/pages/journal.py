@@ -30,11 +30,9 @@ _chains = Chains()
 def layout(runs: Runs, query: Mapping[str, str], theme: Theme) -> Any:
     """The journal as it is now; a callback keeps it current."""
     run = query.get("run", "")
-    if not run:
-        return html.Div(notices.no_runs([str(root) for root in runs.roots]), className="page")
     followed = runs.get(run)
     if followed is None:
-        return html.Div(notices.unknown(run), className="page")
+        return notices.missing(runs, run)
     body, seen = _now(runs, run, followed)
     return html.Div(
         [

@@ -44,6 +44,14 @@ FIELDS = {
     "prompts": "preflight-prompts",
 }
 """Fields of the question, and the parts of the form they are filled in."""
+TYPED = {
+    "version": ("Trainer version", "0.18.0"),
+    "gpus": ("GPUs", "8"),
+    "processes": ("Training processes", "7"),
+    "model_size": ("Model size", "7B"),
+    "prompts": ("Dataset prompts", "12000"),
+}
+"""Fields that are typed: label and an example."""
 
 
 def layout(runs: Runs, query: Mapping[str, str], theme: Theme) -> Any:
@@ -116,7 +124,6 @@ def _form(runs: Runs, asked: PreflightInput, run: str | None) -> html.Section:
     ]
     forms = [{"value": AUTO, "label": "auto-detect"}, *({"value": k, "label": v} for k, v in FORMS.items())]
     known = [line.id for line in runs.lines()][:300]
-    small: dict[str, Any] = {"size": "sm"}
     return html.Section(
         [
             html.Div(
@@ -133,37 +140,12 @@ def _form(runs: Runs, asked: PreflightInput, run: str | None) -> html.Section:
                     ),
                     html.Div(
                         [
-                            dmc.Select(
-                                id="preflight-form",
-                                label="Format",
-                                data=forms,
-                                value=asked.form or AUTO,
-                                allowDeselect=False,
-                                **small,
-                            ),
-                            dmc.Select(
-                                id="preflight-trainer",
-                                label="Trainer",
-                                data=trainers,
-                                value=asked.trainer or AUTO,
-                                allowDeselect=False,
-                                **small,
-                            ),
-                            dmc.TextInput(
-                                id="preflight-version", label="Trainer version", value="", placeholder="0.18.0", **small
-                            ),
-                            dmc.TextInput(id="preflight-gpus", label="GPUs", value="", placeholder="8", **small),
-                            dmc.TextInput(
-                                id="preflight-processes", label="Training processes", value="", placeholder="7", **small
-                            ),
-                            dmc.TextInput(id="preflight-size", label="Model size", value="", placeholder="7B", **small),
-                            dmc.TextInput(
-                                id="preflight-prompts",
-                                label="Dataset prompts",
-                                value="",
-                                placeholder="12000",
-                                **small,
-                            ),
+                            _choice("form", "Format", forms, asked.form or AUTO),
+                            _choice("trainer", "Trainer", trainers, asked.trainer or AUTO),
+                            *[
+                                dmc.TextInput(id=FIELDS[name], label=label, value="", placeholder=example, size="sm")
+                                for name, (label, example) in TYPED.items()
+                            ],
                         ],
                         className="fields",
                     ),
@@ -181,7 +163,7 @@ def _form(runs: Runs, asked: PreflightInput, run: str | None) -> html.Section:
                         searchable=True,
                         placeholder="choose a run",
                         nothingFoundMessage="no such run",
-                        **small,
+                        size="sm",
                     ),
                     html.Div("Or an example", className="quiet small"),
                     html.Ul(
@@ -194,6 +176,10 @@ def _form(runs: Runs, asked: PreflightInput, run: str | None) -> html.Section:
         ],
         className="column",
     )
+
+
+def _choice(name: str, label: str, data: list[dict[str, str]], value: str) -> dmc.Select:
+    return dmc.Select(id=FIELDS[name], label=label, data=data, value=value, allowDeselect=False, size="sm")
 
 
 def _found(done: PreflightAnswer) -> list[Any]:

@@ -53,7 +53,7 @@ SOON_MS, LIVE_MS, OVER_MS = 60, 1000, 5000
 def layout(runs: Runs, query: Mapping[str, str], theme: Theme) -> Any:
     """The whole page as it is now, without the charts; callbacks add them and keep it current."""
     if not query.get("run"):
-        waiting = notices.no_runs([str(root) for root in runs.roots])
+        waiting = notices.no_runs(runs.roots)
         return html.Div([dcc.Interval(id="wait", interval=LIVE_MS), waiting], className="page")
     settings = ViewerSettings.read(query["run"], theme, query)
     placed, parts = _opening(runs, settings)

@@ -409,6 +409,6 @@ def _none(runs: Runs, found: RunList) -> list[Any]:
     if found.rows:
         return []
     if not found.total:
-        return [notices.no_runs([str(root) for root in runs.roots])]
+        return [notices.no_runs(runs.roots)]
     told = empty("No run matches", f"{found.total:,} runs in all. Search by {HELP}.")
     return [html.Div([told, html.P(html.A("show all runs", href="/"), className="runs-all")], className="card head")]

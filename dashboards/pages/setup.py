@@ -29,11 +29,9 @@ MOST_ROWS = 400
 def layout(runs: Runs, query: Mapping[str, str], theme: Theme) -> Any:
     """The page as it is now."""
     run = query.get("run", "")
-    if not run:
-        return html.Div(notices.no_runs([str(root) for root in runs.roots]), className="page")
     followed = runs.get(run)
     if followed is None:
-        return html.Div(notices.unknown(run), className="page")
+        return notices.missing(runs, run)
     try:
         setup = setup_of(followed)
     except Exception as error:  # whatever a directory holds, the page stays up and reports it

@@ -42,7 +42,7 @@ def layout(runs: Runs, query: Mapping[str, str], theme: Theme) -> Any:
     """The page; the script fills it."""
     lines = runs.lines()
     if not lines:
-        return html.Div(notices.no_runs([str(root) for root in runs.roots]), className="page")
+        return notices.missing(runs, "")
     return html.Div(
         [
             html.H1("Workspace", className="runs-hidden"),
