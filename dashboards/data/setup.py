@@ -6,11 +6,13 @@ import shlex
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from dashboards.data.followed_run import FollowedRun
 from stabilizer.analysis.changes import Change, changes
 from stabilizer.analysis.normal import Normal, normal
+from stabilizer.core.settings import flat
 
 MOST_SETTINGS = 2_000
 """Settings that are shown; a configuration with more is searched by its file."""
@@ -45,26 +47,13 @@ def setup_of(followed: FollowedRun) -> Setup:
 
 def settings(about: Mapping[str, Any]) -> dict[str, str]:
     """The configuration with one key per value."""
-    flat: dict[str, str] = {}
-    for key, value in _flat(about.get("config") or {}, ""):
-        if len(flat) == MOST_SETTINGS:
-            break
-        flat[key] = value
-    return flat
+    return {key: _text(value) for key, value in islice(flat(about.get("config")).items(), MOST_SETTINGS)}
 
 
 def different(one: Mapping[str, str], other: Mapping[str, str]) -> list[tuple[str, str, str]]:
     """(key, value here, value there) where two configurations differ; "–" for a key that is missing."""
     keys = sorted(one.keys() | other.keys())
     return [(key, one.get(key, "–"), other.get(key, "–")) for key in keys if one.get(key) != other.get(key)]
-
-
-def _flat(value: Any, above: str) -> Iterator[tuple[str, str]]:
-    if isinstance(value, Mapping) and value:
-        for key, inner in value.items():
-            yield from _flat(inner, f"{above}.{key}" if above else str(key))
-    elif above:
-        yield above, _text(value)
 
 
 def _text(value: Any) -> str:

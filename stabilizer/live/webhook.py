@@ -35,8 +35,9 @@ from stabilizer.core.knobs import change_words
 from stabilizer.core.records import Action
 from stabilizer.core.text import spoken
 from stabilizer.live import answer_links
+from stabilizer.runs import asking
 from stabilizer.runs.journal import newest
-from stabilizer.runs.listing import list_runs, run_state, writer_lives
+from stabilizer.runs.listing import list_runs
 from stabilizer.runs.reader import read_json, read_records
 from stabilizer.runs.requests import Kind, Request, ask
 
@@ -57,13 +58,11 @@ GRACE_S = 0.25
 """Seconds that a sender has in any case, even where others wait for its place."""
 EVICTION_S = 0.5
 """Longest wait for the place of a connection that was hung up, in seconds."""
-STALE_S = 60.0
 
 Headers = Mapping[str, str] | Message
 """Of an HTTP message (names in any case), or a plain mapping."""
 _NONCE = re.compile(r"[A-Za-z0-9_-]{16,64}")
 _FIELDS = {"run", "kind", "action", "proposal", "by"}
-_TAKES = {"proposed": ("approve", "reject"), "applied": ("revert",), "verified": ("revert",)}
 _ALREADY = {"approve": ("approved", "applied", "verified"), "reject": ("rejected",), "revert": ("reverted",)}
 
 
@@ -180,11 +179,10 @@ class Answers:
 
     def _ask(self, run: Path, answer: Answer, nonce: str) -> Request:
         status = read_json(run / "status.json")
-        state = run_state(status, self._now(), STALE_S)
-        if state not in ("running", "paused") and not (state == "stalled" and writer_lives(status) is not False):
-            raise Refused(409, f"the run is {state}, so it does not answer")
-        if answer.kind == "approve" and status.get("remedy") in ("off", "suggest"):
-            raise Refused(409, f"the run has --remedy {status['remedy']}, so it applies no fix")
+        if why := asking.over(status, self._now()):
+            raise Refused(409, why)
+        if answer.kind == "approve" and (why := asking.idle(status, run.name)):
+            raise Refused(409, why)
         id = hashlib.sha256(nonce.encode()).hexdigest()[:32]
         try:
             return ask(run, answer.kind, answer.action, f"webhook: {answer.by}", proposal=answer.proposal, id=id)
@@ -231,7 +229,7 @@ def _state_already(run: Path, answer: Answer) -> str:
         return entry
     if entry == "expired":
         raise Refused(410, f"it has expired: {life[-1].text}")
-    if answer.kind not in _TAKES.get(entry, ()):
+    if answer.kind not in asking.ANSWERS.get(entry, ()):
         raise Refused(409, f"the action is {entry}, so {answer.kind} does not apply")
     return ""
 
