@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import functools
 import math
-import platform
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +19,7 @@ import numpy as np
 
 from stabilizer.core.records import Sample
 from stabilizer.formats.samples import is_binary
+from stabilizer.guests.adapter import versions
 from stabilizer.guests.own_loop import ACTING, Decision, GuestRun
 from stabilizer.guests.states import Keeper
 from stabilizer.guests.trl_follow import follow
@@ -37,6 +36,8 @@ SAMPLES_EVERY, SAMPLES = 10, 32
 """Steps between kept completions, and how many of a step."""
 LONGEST_VALUE = 500
 """Characters of a setting that are kept."""
+PACKAGES = ("trl", "transformers", "torch", "peft", "vllm", "accelerate")
+"""Packages whose versions are recorded."""
 NAMES = {**state.NAMES, "completions/min_length": "rollout/length_min"}
 """TRL's names of our metrics, as its log has them."""
 
@@ -66,7 +67,7 @@ def attach(
         remedy = "suggest"
     run = GuestRun(
         name or type(trainer).__name__, runs=runs, config=_settings(args), remedy=remedy, trainer="trl", names=NAMES,
-        steps=args.max_steps if getattr(args, "max_steps", -1) > 0 else None, versions=_versions(), sinks=sinks,
+        steps=args.max_steps if getattr(args, "max_steps", -1) > 0 else None, versions=versions(PACKAGES), sinks=sinks,
         world=world, keeper=keeper, pay=TrlProbe(trainer) if ranks is None else None, checkpoint_every=checkpoint_every,
     )  # fmt: skip
     guest = _Guest(trainer, run, ranks)
@@ -332,16 +333,6 @@ def _settings(args: Any) -> dict[str, Any]:
     values: Mapping[str, Any] = args.to_dict() if hasattr(args, "to_dict") else vars(args)
     plain = {key: value for key, value in values.items() if isinstance(value, (str, int, float, bool, type(None)))}
     return {key: value[:LONGEST_VALUE] if isinstance(value, str) else value for key, value in plain.items()}
-
-
-def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
-    for package in ("trl", "transformers", "torch", "peft", "vllm", "accelerate"):
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found
 
 
 def _is_number(values: Sequence[Any], row: int) -> bool:
