@@ -44,6 +44,12 @@ class Annotation:
         counts = isinstance(step, int) and not isinstance(step, bool) and 0 <= step < 2**53
         return cls(step, text) if counts and text else None
 
+    @classmethod
+    def of_line(cls, line: str) -> Annotation | None:
+        """An annotation as it is typed: a step and a text."""
+        step, _, text = line.strip().partition(" ")
+        return cls.read({"step": int(step), "text": text}) if step.isdecimal() and len(step) < 16 else None
+
 
 @dataclass(frozen=True)
 class Remarks:

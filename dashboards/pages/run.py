@@ -85,7 +85,7 @@ def layout(runs: Runs, query: Mapping[str, str], theme: Theme) -> Any:
                             html.Section(id="outlook"),
                             html.Section(parts["incidents"], id="incidents"),
                             html.Section(parts["journal"], id="journal"),
-                            html.Section(remarks.forms(runs, settings.run), id="remarks"),
+                            html.Section(remarks.form(runs, settings.run), id="remarks"),
                         ],
                         className="side",
                     ),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from page_client import CALM, Client
 
-from dashboards.components.remarks import _changed
+from dashboards.components.remarks import typed
 from dashboards.data.live_updates import full_update, update_since
 from dashboards.data.run_registry import Runs
 from dashboards.data.viewer_file import MAX_ANNOTATIONS, Annotation, Remarks, ViewerFile
@@ -60,19 +60,14 @@ def test_the_run_stays_untouched(runs: Runs, runs_folder: Path) -> None:
     assert before == {path: path.read_bytes() for path in (runs_folder / CALM).rglob("*") if path.is_file()}
 
 
-def test_notes_are_added_in_order_removed_and_limited() -> None:
-    told = Remarks(name="kept", annotations=(Annotation(5, "five"),))
-    more = _changed(told, None, 2, " two ")
-    assert isinstance(more, Remarks) and more.name == "kept"
-    assert more.annotations == (Annotation(2, "two"), Annotation(5, "five"))
-    assert _changed(more, 0, None, None) == told
-    full = Remarks(annotations=(Annotation(1, "one"),) * MAX_ANNOTATIONS)
-    assert "remove one first" in str(_changed(full, None, 2, "two"))
+def test_a_note_is_typed_as_a_step_and_a_text() -> None:
+    assert typed(" 5 five \n\n2 two words") == ([Annotation(5, "five"), Annotation(2, "two words")], "")
+    assert typed(None) == ([], "") and "at most" in typed("1 one\n" * (MAX_ANNOTATIONS + 1))[1]
 
 
-@pytest.mark.parametrize(("step", "text"), [(None, "x"), (-1, "x"), (True, "x"), (1.5, "x"), (3, " "), (3, None)])
-def test_a_note_needs_a_step_and_a_text(step: Any, text: Any) -> None:
-    assert _changed(Remarks(), None, step, text) == "a note needs a step and a text"
+@pytest.mark.parametrize("line", ["x", "-1 x", "1.5 x", "3", "3  ", "9" * 30 + " x", "three x"])
+def test_a_note_needs_a_step_and_a_text(line: str) -> None:
+    assert typed(f"1 one\n{line}")[1].startswith("no step and text")
 
 
 def test_a_file_of_somebody_else_breaks_no_page(runs: Runs, runs_folder: Path) -> None:
@@ -84,4 +79,4 @@ def test_a_file_of_somebody_else_breaks_no_page(runs: Runs, runs_folder: Path) -
 def test_the_page_lists_the_notes(client: Client, runs_folder: Path) -> None:
     note(client.app.runs, (12, TEXT))
     shown = json.dumps(client.open("/run", f"?run={CALM}"))
-    assert "Notes on charts" in shown and "remove the note at step 12" in shown
+    assert "notes on charts" in shown and f"12 {TEXT}" in shown

@@ -13,7 +13,7 @@ from synthetic_run import many
 
 from dashboards.data.run_list import ListSettings, run_list
 from dashboards.data.run_registry import Runs
-from dashboards.data.viewer_file import NAME, Remarks, ViewerFile
+from dashboards.data.viewer_file import NAME, Annotation, Remarks, ViewerFile
 from dashboards.data.workspace import MAX_RUNS, Wanted, answer, columns_of, rows
 from stabilizer.core.text import natural
 from stabilizer.runs.writer import RunWriter
@@ -253,9 +253,12 @@ def remark(client: Client, run: str, **given: object) -> str:
 
 def test_the_form_saves_beside_the_run(client: Client, runs_folder: Path) -> None:
     client.open("/run", f"?run={RUN}")
-    said = remark(client, RUN, name="mine", tags="a, b,,a", note="text", archived=False)
+    said = remark(client, RUN, name="mine", tags="a, b,,a", note="text", annotations="12 new reward")
     assert said == f"Saved in {runs_folder / NAME}"
-    assert ViewerFile(runs_folder).remarks(RUN) == Remarks("mine", ("a", "b"), "text")
+    assert ViewerFile(runs_folder).remarks(RUN) == Remarks(
+        "mine", ("a", "b"), "text", annotations=(Annotation(12, "new reward"),)
+    )
+    assert remark(client, RUN, name="", tags="", note="", annotations="new reward").startswith("Not saved: no step")
     assert "no longer exists" in remark(client, "../nothing", name="x", tags="", note="", archived=False)
 
 
