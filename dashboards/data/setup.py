@@ -26,6 +26,9 @@ class Setup:
 
     facts: tuple[tuple[str, str], ...]
     command: str
+    """What the run was started with; empty where that is not known."""
+    report: str
+    """The command that writes a report of it."""
     config: Mapping[str, str]
     """Key with dots -> value as text."""
     changes: tuple[Change, ...]
@@ -40,9 +43,9 @@ def setup_of(followed: FollowedRun) -> Setup:
         found, usual = tuple(changes(view)), tuple(normal(view))
     argv = about.get("argv")
     words = [str(word) for word in argv] if isinstance(argv, list) else []
-    return Setup(
-        tuple(_facts(about)), shlex.join(["stabilizer", *words]) if words else "", settings(about), found, usual
-    )
+    command = shlex.join(["stabilizer", *words]) if words else ""
+    report = shlex.join(["stabilizer", "report", str(followed.path)])
+    return Setup(tuple(_facts(about)), command, report, settings(about), found, usual)
 
 
 def settings(about: Mapping[str, Any]) -> dict[str, str]:

@@ -13,7 +13,6 @@ import struct
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from typing import IO, Any, Generic, TypeVar, cast
 
 from stabilizer.core.text import spoken
@@ -88,9 +87,7 @@ def main() -> None:
         os.nice(5)
     from dashboards.data.checks import ToCheck, checked
     from dashboards.data.comparison import Comparer
-    from dashboards.data.run_reports import ToReport, reported
 
-    ways: dict[type, Callable[[Any], Any]] = {ToCheck: checked, ToReport: reported}
     bench = Comparer()
     while True:
         try:
@@ -98,7 +95,7 @@ def main() -> None:
         except (EOFError, KeyboardInterrupt):
             return
         try:
-            answer: Any = ways.get(type(asked), bench.answer)(asked)
+            answer: Any = checked(asked) if isinstance(asked, ToCheck) else bench.answer(asked)
         except Exception as error:  # the question was answered with what went wrong
             answer = ValueError(str(error) or type(error).__name__)
         try:

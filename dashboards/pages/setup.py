@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
 import dash_mantine_components as dmc
-from dash import Dash, Input, Output, State, dcc, html, no_update
-from dash.exceptions import PreventUpdate
+from dash import Dash, Input, Output, State, dcc, html
 
 from dashboards.components import notices
 from dashboards.data.run_registry import Runs
-from dashboards.data.run_reports import GIVEN_UP, SECONDS, Reports, ToReport
 from dashboards.data.setup import Setup, different, settings, setup_of
-from dashboards.data.worker import Worker
 from stabilizer.figures import Theme
 
 PATH = "/setup"
 NAME = "Setup"
 OF_A_RUN = True
-_REPORTER = Worker[ToReport, str](SECONDS, GIVEN_UP)
-REPORTS = Reports(_REPORTER, _REPORTER.close)
 MOST_ROWS = 400
 """Settings that one table shows; the search narrows them."""
 
@@ -37,31 +31,12 @@ def layout(runs: Runs, query: Mapping[str, str], theme: Theme) -> Any:
     except Exception as error:  # whatever a directory holds, the page stays up and reports it
         return html.Div(notices.broken(run, str(error) or type(error).__name__), className="page")
     return html.Div(
-        [html.H1("Setup"), _report(), *_story(setup), *_made_with(setup), *_config(runs, run, setup)], className="page"
+        [html.H1("Setup"), *_story(setup), *_made_with(setup), *_config(runs, run, setup)], className="page"
     )
 
 
 def register(app: Dash, runs: Runs) -> None:
     """The table follows the search and the run to compare with."""
-
-    @app.callback(
-        output={"file": Output("setup-file", "data"), "told": Output("setup-told", "children")},
-        inputs={"clicks": Input("setup-report", "n_clicks")},
-        state={"run": State("setup-run", "data")},
-        running=[(Output("setup-report", "disabled"), True, False)],
-        prevent_initial_call=True,
-    )
-    def report(clicks: Any, run: Any) -> dict[str, Any]:
-        followed = runs.get(run) if isinstance(run, str) else None
-        if not clicks or followed is None:
-            raise PreventUpdate
-        try:
-            text = REPORTS.make(ToReport(followed.path, followed.log.format if followed.log else ""))
-        except ValueError as error:
-            return {"file": no_update, "told": f"No report: {error}"}
-        name = re.sub(r"[^A-Za-z0-9._-]+", "-", followed.path.name)[:80]
-        file = {"content": text, "filename": f"{name}-report.html", "type": "text/html"}
-        return {"file": file, "told": f"Saved ({len(text) / 1e6:.1f} MB). It opens without a server."}
 
     @app.callback(
         output={"table": Output("setup-table", "children")},
@@ -74,18 +49,6 @@ def register(app: Dash, runs: Runs) -> None:
         if isinstance(other, str) and other:
             return {"table": _differences(here, _settings_of(runs, other), words)}
         return {"table": _table(here, words)}
-
-
-def _report() -> html.Div:
-    """The button that saves everything about the run as one file."""
-    return html.Div(
-        [
-            html.Button("Save a report", id="setup-report", className="ask", title="one HTML file"),
-            html.Span(id="setup-told", className="quiet small", role="status"),
-            dcc.Download(id="setup-file"),
-        ],
-        className="answers",
-    )
 
 
 def _settings_of(runs: Runs, run: Any) -> dict[str, str]:
@@ -114,9 +77,9 @@ def _listed(lines: list[str], nothing: str) -> Any:
 def _made_with(setup: Setup) -> list[Any]:
     rows = [html.Tr([html.Th(key, scope="row"), html.Td(value)]) for key, value in setup.facts]
     parts: list[Any] = [html.H2("Made with"), html.Table(html.Tbody(rows), className="setup-facts")]
-    if setup.command:
-        copy = dcc.Clipboard(content=setup.command, title="copy the command", className="setup-copy")
-        parts.append(html.Div([html.Code(setup.command, className="command"), copy], className="setup-command"))
+    for command in filter(None, (setup.command, setup.report)):
+        copy = dcc.Clipboard(content=command, title="copy the command", className="setup-copy")
+        parts.append(html.Div([html.Code(command, className="command"), copy], className="setup-command"))
     return parts
 
 

@@ -16,8 +16,6 @@ from test_completions import log, sample
 
 from dashboards.app import build
 from dashboards.data.detector_info import detector_rows as detectors
-from dashboards.data.run_reports import Reports, reported
-from dashboards.pages import setup
 from stabilizer.cli import main
 from stabilizer.runs.writer import RunWriter
 
@@ -43,12 +41,6 @@ def no_traceback(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     yield
     told = [told.getMessage() for told in caplog.get_records("call") if told.exc_info or told.levelno >= logging.ERROR]
     assert told == []
-
-
-@pytest.fixture(autouse=True)
-def reports_are_made_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each test asks for a report: a process of its own for each would take most of the time."""
-    monkeypatch.setattr(setup, "REPORTS", Reports(reported, lambda: None))
 
 
 # --- a browser that asks everything it can ----------------------------------------------------------------------------
@@ -126,10 +118,6 @@ def opened(client: Client, path: str, query: str) -> list[dict[str, Any]]:
 
 def asked(client: Client, bodies: list[dict[str, Any]]) -> list[dict[str, Any]]:
     for body in bodies:
-        if "setup-file" in body["output"]:  # a whole report: once a test, and of the odd run
-            if vars(client).get("reported") or body["state"][0]["value"] == RUN:
-                continue
-            vars(client)["reported"] = True
         answer = client.http.post("/_dash-update-component", json=body, headers=HERE)
         assert answer.status_code in (200, 204), (body["output"][:90], answer.status_code, answer.text[:300])
     return bodies

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
-from page_client import CALM, RUN, Client
+from page_client import CALM, RUN
 from synthetic_run import healthy
 from test_incident_page import words
 
@@ -77,22 +76,3 @@ def test_a_new_run_records_its_code(tmp_path, monkeypatch) -> None:
     run = healthy(tmp_path / "one")
     run.close()
     assert "git" not in json.loads((tmp_path / "one" / "run.json").read_text())
-
-
-def test_a_report_is_saved_as_one_file_that_needs_no_server(client: Client) -> None:
-    client.open("/setup", f"?run={CALM}")
-    given = {"setup-report.n_clicks": 1, "setup-run.data": CALM}
-    answer = client.call("setup-file", "setup-report.n_clicks", given)
-    file = answer["setup-file"]["data"]
-    assert file["filename"] == f"{CALM}-report.html" and file["content"].lstrip().lower().startswith("<!doctype html")
-    assert CALM in file["content"] and "http://127.0.0.1" not in file["content"]
-    assert "without a server" in answer["setup-told"]["children"]
-
-
-def test_a_run_without_a_report_says_why(client: Client, runs_folder: Path) -> None:
-    client.open("/setup", f"?run={CALM}")
-    shutil.rmtree(runs_folder / CALM / "metrics")
-    (runs_folder / CALM / "run.json").write_text("{")
-    given = {"setup-report.n_clicks": 1, "setup-run.data": CALM}
-    answer = client.call("setup-file", "setup-report.n_clicks", given)
-    assert answer["setup-told"]["children"].startswith("No report:") and "data" not in answer.get("setup-file", {})
