@@ -91,7 +91,7 @@ class Update:
     """What changed since a `BrowserState`.
 
     `whole`: everything on the page is replaced. Without a page only the heartbeat moved. `changes` holds the charts
-    with new points or marks, `more` those that get their figure now. `story`: incidents or trials changed; `asks`: the
+    with new points or a new figure, `more` those that get their figure now. `story`: incidents or trials changed; `asks`: the
     requests that the run accepts changed.
     """
 
@@ -252,7 +252,7 @@ def _grown(
     due: Sequence[str],
     visible: Sequence[str] | None,
 ) -> Update:
-    """New points and marks of the charts on the page; `redraw` redraws each, as changed axes require."""
+    """New points of the charts on the page; `redraw` redraws each, as changed axes require. So do new marks."""
     story = rev[3:8] != seen.rev[3:8]  # findings, fixes, events, checkpoints, annotations
     asks = rev[8:] != seen.rev[8:]  # the state, the verdict and the pending requests
     changes: dict[str, Change] = {}
@@ -266,10 +266,10 @@ def _grown(
             if fresh:
                 behind.append(chart.id)
             continue
-        if redraw or chart.id in due:
+        if redraw or story or chart.id in due:
             change, shown[chart.id] = figures.redrawn(chart)
         else:
-            change, shown[chart.id] = figures.change(chart, seen.charts[chart.id], story)
+            change, shown[chart.id] = figures.change(chart, seen.charts[chart.id])
         if change is not None:
             changes[chart.id] = change
     page = page_of(figures.reader, now, figures.verdict)

@@ -16,9 +16,8 @@ from dashboards.data.viewer_settings import ViewerSettings
 from stabilizer.core.records import Event, Finding
 from stabilizer.figures import Theme, abandoned, metric_figure
 from stabilizer.figures.default_charts import Chart
-from stabilizer.figures.growth import Drawn, Growth, drawn, growth, marks_of
+from stabilizer.figures.growth import Drawn, Growth, drawn, growth
 from stabilizer.figures.lineage import Lineage, on_lineage
-from stabilizer.figures.marks import Marks
 from stabilizer.figures.marks import open_spans as open_spans_of
 from stabilizer.figures.metric import MAX_POINTS
 from stabilizer.figures.plan import Branch
@@ -44,7 +43,7 @@ class ChartView:
 
 @dataclass(frozen=True)
 class Change:
-    """One chart's news: a figure to take the place of the old one, or points and marks to add to its line traces.
+    """One chart's news: a figure to take the place of the old one, or points to add to its line traces.
 
     `open_spans` are the spans of the figure that reach to the present and have to be drawn on.
     """
@@ -52,7 +51,6 @@ class Change:
     lines: int
     figure: go.Figure | None = None
     points: Growth | None = None
-    marks: Marks | None = None
     open_spans: Sequence[int] = ()
     title: str = ""
     """The new title of the x axis, where it says how many of all points are drawn."""
@@ -117,29 +115,18 @@ class RunFigures:
         figure = self._figure(chart)
         return Change(self._lines(chart), figure=figure), self._drawn(chart, figure)
 
-    def change(self, chart: Chart, before: Drawn, story: bool) -> tuple[Change | None, Drawn]:
-        """What to add to a chart. `story`: the marks that all charts share changed."""
-        grown = tuple(len(self.view.series(name)) for name in chart.metrics) != before.counts
-        if not grown and not story:
+    def change(self, chart: Chart, before: Drawn) -> tuple[Change | None, Drawn]:
+        """What to add to a chart on the page."""
+        if tuple(len(self.view.series(name)) for name in chart.metrics) == before.counts:
             return None, before
-        settings = self.settings
         points = growth(
-            self.view, chart.metrics, before, abandoned=self.branches, theme=settings.theme, **settings.axes
+            self.view, chart.metrics, before, abandoned=self.branches, theme=self.settings.theme, **self.settings.axes
         )
         if points is None:
             return self.redrawn(chart)
-        marks = None
-        if story:
-            marks = marks_of(self.view, chart.metrics, **self._story, theme=settings.theme, x=settings.x)
-        thinned = before.shown < max(before.counts) and settings.window(chart.id) is None
-        change = Change(
-            self._lines(chart),
-            points=points if grown else None,
-            marks=marks,
-            open_spans=self.open_spans,
-            title=points.title if thinned else "",
-        )
-        return change, points.drawn
+        thinned = before.shown < max(before.counts) and self.settings.window(chart.id) is None
+        title = points.title if thinned else ""
+        return Change(self._lines(chart), points=points, open_spans=self.open_spans, title=title), points.drawn
 
     def _lines(self, chart: Chart) -> int:
         return len(chart.metrics) * (2 if self.settings.smooth else 1)

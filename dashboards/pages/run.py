@@ -26,7 +26,6 @@ from dashboards.data.run_registry import Runs
 from dashboards.data.viewer_file import Remarks
 from dashboards.data.viewer_settings import ViewerSettings
 from stabilizer.figures import Theme
-from stabilizer.figures.metric import marks_trace
 from stabilizer.figures.table import table
 
 PATH = "/run"
@@ -358,8 +357,4 @@ def _patch(change: Change) -> Any:
         charts.extend(patch, change.points, change.lines, change.open_spans)
     if change.title:
         patch["layout"]["xaxis"]["title"]["text"] = change.title
-    if change.marks is not None:
-        patch["data"][change.lines + 1] = marks_trace(change.marks)
-        patch["layout"]["shapes"] = change.marks.shapes
-        patch["layout"]["annotations"] = change.marks.annotations
     return patch

@@ -6,9 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stabilizer.core.records import Action, Event, Finding
 from stabilizer.figures.axes import X
-from stabilizer.figures.marks import Marks, story
 from stabilizer.figures.metric import MAX_POINTS
 from stabilizer.figures.plan import Branch, Plan, Y
 from stabilizer.figures.theme import Theme, palette
@@ -92,18 +90,3 @@ def growth(
 def _behind(columns: Sequence[Series], counts: Sequence[int]) -> list[Series]:
     """The points of each column beyond its first so many."""
     return [Series(s.steps[n:], s.values[n:]) for s, n in zip(columns, counts, strict=True)]
-
-
-def marks_of(
-    view: RunView,
-    names: Sequence[str],
-    findings: Iterable[Finding],
-    events: Iterable[Event],
-    actions: Iterable[Action],
-    *,
-    theme: Theme = "light",
-    x: X = "step",
-) -> Marks:
-    """The story of a chart by itself, to renew it without sending the lines again."""
-    plan = Plan(view, (), x)
-    return story(names, view.step, plan.axis.place, palette(theme), findings, events, actions)

@@ -76,7 +76,7 @@ def metric_figure(
         if smooth:
             behind.append(_raw_trace(plan, raw, trace))
     marks = story(names, view.step, plan.axis.place, colours, findings, events, actions)
-    traces = [*lines, *behind, _off_axis_trace(plan.off_axis(columns, colours)), marks_trace(marks)]
+    traces = [*lines, *behind, _off_axis_trace(plan.off_axis(columns, colours)), _marks_trace(marks)]
     for branch in plan.branches:
         for index, name in enumerate(names):
             series = thinning.of(branch.tail(name), max_points // 2)
@@ -94,7 +94,7 @@ def metric_figure(
     return go.Figure({"data": traces, "layout": layout})
 
 
-def marks_trace(marks: Marks) -> dict[str, Any]:
+def _marks_trace(marks: Marks) -> dict[str, Any]:
     """The points of a story as a trace on the hidden 0-1 axis."""
     points = marks.points
     marker = {"size": points["size"], "symbol": points["symbol"], "color": points["colour"], "opacity": 1}

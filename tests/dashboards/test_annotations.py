@@ -49,7 +49,7 @@ def test_a_note_comes_to_charts_that_are_open_and_goes_with_the_switch(runs: Run
     assert update_since(followed, before) is None
     note(runs, (12, TEXT))
     update = update_since(followed, before)
-    assert update and update.changes and all("note" in str(change.marks) for change in update.changes.values())
+    assert update and update.changes and all("note" in drawn(change.figure)[0] for change in update.changes.values())
     hidden = full_update(followed, ViewerSettings(CALM, marks=False)).charts[0]
     assert "note" not in "".join(drawn(hidden.figure))
 

@@ -134,19 +134,19 @@ def test_a_new_step_adds_its_points_alone(runs_folder: Path) -> None:
     assert isinstance(found, Update)
     assert found.page.step == 401
     change = found.changes["reward"]
-    assert change.figure is None and change.marks is None
+    assert change.figure is None
     assert change.points.lines[0]["x"] == [401]
     assert change.points.lines[0]["y"] == [values(401)["reward/mean"]]
     assert list(change.open_spans) == [1], "the plateau's shade grows, not the spike's; the branch has its own"
     assert poll(followed, found.seen) is None
 
 
-def test_a_finding_renews_the_marks_but_not_the_lines(runs_folder: Path) -> None:
+def test_a_finding_draws_the_charts_again(runs_folder: Path) -> None:
     followed, seen = looked(Runs([runs_folder]))
     RunWriter.reopen(runs_folder / RUN).finding(replace(PLATEAU, state="resolved", attempt=1))
     found = poll(followed, seen)
     assert isinstance(found, Update) and found.story
-    assert all(change.points is None and change.marks is not None for change in found.changes.values())
+    assert all(change.points is None and change.figure is not None for change in found.changes.values())
     assert found.page.verdict == "healthy"
 
 
@@ -291,12 +291,13 @@ def test_many_metrics_are_drawn_up_to_a_limit_and_the_rest_is_counted(tmp_path: 
     assert (section.count, len(section.charts)) == (500, 48)
 
 
-def test_checkpoints_are_marked_and_a_new_one_renews_the_marks(runs_folder: Path) -> None:
+def test_checkpoints_are_marked_and_a_new_one_draws_the_charts_again(runs_folder: Path) -> None:
     followed, seen = looked(Runs([runs_folder]))
     (runs_folder / RUN / "checkpoints" / "step-399-a1").mkdir(parents=True)
     (runs_folder / RUN / "checkpoints" / "step-x.new").mkdir()
     found = poll(followed, seen)
-    assert found.story and 399.0 in found.changes["reward"].marks.points["x"]
+    figure = found.changes["reward"].figure
+    assert found.story and any(399.0 in trace.x for trace in figure.data if trace.mode == "markers")
 
 
 def test_the_words_of_an_address_mean_the_same_when_they_come_back() -> None:
