@@ -91,8 +91,8 @@ class Update:
     """What changed since a `BrowserState`.
 
     `whole`: everything on the page is replaced. Without a page only the heartbeat moved. `changes` holds the charts
-    with new points or a new figure, `more` those that get their figure now. `story`: incidents or trials changed; `asks`: the
-    requests that the run accepts changed.
+    with new points or a new figure, `more` those that get their figure now. `story`: incidents or trials changed;
+    `asks`: the requests that the run accepts changed.
     """
 
     seen: BrowserState

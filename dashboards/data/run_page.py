@@ -113,12 +113,6 @@ class Page:
         return self.state in ("finished", "failed", "stopped", "preempted", "quiet", "unreadable")
 
 
-def page_now(followed: FollowedRun) -> Page:
-    """The page of a run, up to date."""
-    with followed.lock:
-        return page_of(followed.refresh(), followed.clock(), followed.verdict())
-
-
 def changed_now(followed: FollowedRun) -> Changed | None:
     """The largest moves of a run's metrics up to now; None where it can't be read."""
     try:

@@ -8,7 +8,9 @@ from typing import Any
 from urllib.parse import urlencode
 
 from dashboards.data.chart_sections import SECTIONS
+from dashboards.data.followed_run import FollowedRun
 from dashboards.data.run_list import compared
+from dashboards.data.run_page import Page, page_of
 from dashboards.pages import PAGES
 
 RUN = "20260102-093000-sorting-7c2e"
@@ -38,6 +40,11 @@ CHROMIUM = (
     "--disable-default-apps",
     "--disable-sync",
 )
+
+
+def page_now(followed: FollowedRun) -> Page:
+    """The page of a run, up to date."""
+    return page_of(followed.refresh(), followed.clock(), followed.verdict())
 
 
 def components(tree: Any) -> list[dict[str, Any]]:

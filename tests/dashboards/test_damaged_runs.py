@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from page_client import CALM, RUN, Client, addresses
+from page_client import CALM, RUN, Client, addresses, page_now
 
-from dashboards.data.run_page import page_now
 from stabilizer.core.records import Cause, Finding, encode
 from tests.deep import DEPTHS, nested
 from tests.runs.test_damaged_runs import damage

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from page_client import Client
+from page_client import Client, page_now
 from synthetic_run import healthy, logs
 
 from dashboards.app import build
@@ -18,7 +18,7 @@ from dashboards.data import logs as module
 from dashboards.data.incident_details import advice_for
 from dashboards.data.logs import Later, Logs
 from dashboards.data.run_list import ListSettings, run_list
-from dashboards.data.run_page import page_now, page_of
+from dashboards.data.run_page import page_of
 from dashboards.data.run_registry import Runs
 from stabilizer.analysis.importing import write_run
 from stabilizer.commands.demo import CASES

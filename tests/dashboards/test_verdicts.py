@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from page_client import components
+from page_client import components, page_now
 from synthetic_run import EXPLOSION, PLATEAU, healthy, values
 
 from dashboards.components import run_overview
 from dashboards.data.checks import Checked, Checks, ToCheck
 from dashboards.data.run_list import ListSettings, run_list
-from dashboards.data.run_page import Page, page_now
+from dashboards.data.run_page import Page
 from dashboards.data.run_registry import Runs
 from dashboards.data.viewer_file import Remarks
 from dashboards.server import prepare

@@ -23,9 +23,9 @@ from stabilizer.trainers.reading import load
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "dashboards"))
 
+from page_client import page_now  # noqa: E402
 from synthetic_run import values  # noqa: E402
 
-from dashboards.data.run_page import page_now  # noqa: E402
 from dashboards.data.run_registry import Runs  # noqa: E402
 
 FIRST = Finding("reward/no-signal", "info", "78% of groups fail", 6, 10, 10, state="open", incident=1)
