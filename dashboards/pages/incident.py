@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import plotly.graph_objects as go
-from dash import Dash, Input, Output, State, dcc, html, no_update
+from dash import ALL, Dash, Input, Output, Patch, State, ctx, dcc, html, no_update
 from dash.exceptions import PreventUpdate
 
 from dashboards.components import notices
@@ -74,6 +74,8 @@ def register(app: Dash, runs: Runs) -> None:
         output={
             "body": Output("incident-body", "children"),
             "charts": Output("incident-charts", "children"),
+            "figures": Output({"incident-chart": ALL}, "figure"),
+            "spans": Output({"incident-span": ALL}, "children"),
             "seen": Output("incident-seen", "data"),
         },
         inputs={"polls": Input("incident-tick", "n_intervals")},
@@ -87,17 +89,28 @@ def register(app: Dash, runs: Runs) -> None:
         if followed is None:
             raise PreventUpdate
         rev = revision(runs, followed)
-        told, story = rev != before, rev[:4] != before[:4]  # a request that came or went changes no chart
-        due = isinstance(polls, int) and polls % GROWTH_TICKS == 0
-        if not told and not (due and _grew(followed, seen.get("reach"))):
-            raise PreventUpdate
-        body, figures, reach = _now(runs, run, key, followed, theme)
-        drawn = story or not told
-        return {
-            "body": body if told else no_update,
-            "charts": figures if drawn else no_update,
-            "seen": {**seen, "rev": rev, "reach": reach if drawn else seen.get("reach")},
+        there = [output["id"]["incident-chart"] for output in ctx.outputs_grouping["figures"]]
+        spans = len(ctx.outputs_grouping["spans"])
+        unchanged: dict[str, Any] = {
+            "body": no_update,
+            "charts": no_update,
+            "figures": [no_update] * len(there),
+            "spans": [no_update] * spans,
         }
+        if rev == before:
+            due = isinstance(polls, int) and polls % GROWTH_TICKS == 0
+            if not due or (more := _grown(followed, key, seen.get("reach"), theme)) is None:
+                raise PreventUpdate
+            page, drawn = more
+            return unchanged | {
+                "figures": [_patch(drawn[name]) if name in drawn else no_update for name in there],
+                "spans": [_span(page)] * spans,
+                "seen": {**seen, "reach": [page.high, page.until]},
+            }
+        body, figures, reach = _now(runs, run, key, followed, theme)
+        told = unchanged | {"body": body, "seen": {**seen, "rev": rev}}
+        story = rev[:4] != before[:4]  # a request that came or went changes no chart
+        return told | {"charts": figures, "seen": {**seen, "rev": rev, "reach": reach}} if story else told
 
     in_browser(
         app,
@@ -132,16 +145,29 @@ def _kept(seen: Any) -> tuple[str, str, Theme, list[Any]]:
     return str(row.get("run", "")), str(row.get("n", "")), theme, rev if isinstance(rev, list) else []
 
 
-def _grew(followed: FollowedRun, reach: Any) -> bool:
-    """Whether there are rows that the charts of the page do not show and would."""
+def _grown(
+    followed: FollowedRun, key: str, reach: Any, theme: Theme
+) -> tuple[IncidentDetails, dict[str, go.Figure]] | None:
+    """The incident and its charts, if there are rows that they do not show and would; `reach` is the last step they
+    show, and the last that they will."""
     if not isinstance(reach, list) or len(reach) != 2 or not all(isinstance(step, int) for step in reach):
-        return False
-    shown, until = reach
+        return None
     try:
         with followed.lock:
-            return shown < min(until, followed.refresh().history.step)
+            reader = followed.refresh()
+            page = incident_details(reader, key) if reach[0] < min(reach[1], reader.history.step) else None
+            return (page, dict(charts(reader, page, theme))) if page else None
     except Exception:  # the page reports it when it is next redrawn
-        return False
+        return None
+
+
+def _patch(figure: go.Figure) -> Patch:
+    """Everything of a chart but its axes, which may be zoomed."""
+    drawn, patch = figure.to_plotly_json(), Patch()
+    patch["data"] = drawn["data"]
+    for part in ("shapes", "annotations"):
+        patch["layout"][part] = drawn["layout"].get(part, [])
+    return patch
 
 
 def _now(runs: Runs, run: str, key: str, followed: FollowedRun, theme: Theme) -> tuple[list[Any], list[Any], Any]:
@@ -491,9 +517,13 @@ def _charts(drawn: Sequence[tuple[str, go.Figure]], page: IncidentDetails, meani
         )
         for name, figure in drawn
     ]
-    span = html.Span(f"steps {page.low:,}–{page.high:,}", className="quiet small")
+    span = html.Span(_span(page), id={"incident-span": "charts"}, className="quiet small")
     title = html.H2(["Metrics involved ", span])
     return [html.Section([title, html.Div(cards, className="charts")], className="column")]
+
+
+def _span(page: IncidentDetails) -> str:
+    return f"steps {page.low:,}–{page.high:,}"
 
 
 def _similar(past: Similar) -> html.Section:

@@ -93,7 +93,7 @@ def test_page_tells_incidents_with_cause_evidence_and_journal(runs_folder: Path)
     assert {other.id for other in grave.others} | {grave.id} == {EXPLOSION.id, RUNAWAY.id}
     (trial,) = page.trials
     assert [entry.entry for entry in trial.entries] == ["proposed", "approved", "applied", "verified"]
-    assert trial.change == ("control/beta 0.001 → 0.01", "control/lr_scale 1 → 0.5")
+    assert trial.change == {"control/beta": (0.001, 0.01), "control/lr_scale": (1.0, 0.5)}
     assert "anchor" in trial.entries[0].text
 
 
