@@ -282,7 +282,7 @@ class _Guest:
                 self._run.watch_only("several processes, and not all of them attached; call attach() in each")
             self._ranks.send("run", folder=str(self._run.path.resolve()))
         try:
-            self._run.begin()
+            self._run.begin(int(self._trainer.state.global_step))
         finally:
             if self._ranks is not None and self._ranks.joined:
                 self._share(self._ranks, stop=False)

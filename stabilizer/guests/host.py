@@ -3,7 +3,7 @@ checkpoint of ours where its adapter keeps some."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from stabilizer.control.fork import Fork
 from stabilizer.control.probe import Probe
 from stabilizer.core.earnings import Paid
 from stabilizer.core.knobs import Checkpoint
+from stabilizer.core.records import Action
 from stabilizer.guests.boundary import Boundary
 from stabilizer.guests.knobs import LoopControls
 from stabilizer.guests.states import LoopStates
@@ -27,9 +28,9 @@ class GuestHost(Recorder):
 
     def __init__(
         self, monitor: Monitor, controls: LoopControls, boundary: Boundary, states: LoopStates | None = None,
-        pay: Pay | None = None,
+        pay: Pay | None = None, earlier: Sequence[Action] = (),
     ):  # fmt: skip
-        super().__init__(monitor)
+        super().__init__(monitor, earlier)
         self._controls = controls
         self._boundary = boundary
         self._states = states

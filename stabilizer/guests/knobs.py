@@ -171,7 +171,7 @@ class LoopControls(Controls):
         self._values, self._configured = {}, {}
 
     def save_knobs(self) -> None:
-        """Nothing: a loop that is started again begins a new run."""
+        """Nothing: a loop that is started again has them from the journal."""
 
     def skip_update(self) -> None:
         """Refused where nobody carries it out."""

@@ -32,6 +32,7 @@ from stabilizer.core.metrics import VOCABULARY
 from stabilizer.core.records import Finding, RunState, Sample
 from stabilizer.formats.rows import definition, number
 from stabilizer.guests.boundary import Boundary
+from stabilizer.guests.earlier import changed, record
 from stabilizer.guests.host import GuestHost, Pay
 from stabilizer.guests.knobs import LoopControls, LoopKnob, Rates, our_name, scale_of
 from stabilizer.guests.states import Keeper, LoopStates
@@ -42,8 +43,6 @@ from stabilizer.live.rank_watch import announce
 from stabilizer.live.requests import Requests
 from stabilizer.live.watchdog import watched
 from stabilizer.output.sinks import chosen
-from stabilizer.runs.identity import new_run_id
-from stabilizer.runs.writer import RunWriter
 from stabilizer.trainers.naming import Naming
 from stabilizer.trainers.other.guesses import guessed
 
@@ -104,29 +103,43 @@ class GuestRun:
         mode = check_mode(remedy, can_return=keeper is not None)
         for asked in sinks or ():
             chosen(asked)  # ValueError or ImportError before a run is made
-        self.path = Path(runs) / new_run_id(name)
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            Path(runs).mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ValueError(f"runs = {str(runs)!r}: no folder can be made there ({error}); name another") from None
-        writer = RunWriter.create(
-            self.path, config=_plain(dict(config or {})), task=name, trainer=trainer, steps=steps, versions=versions,
-            clock=naming.clock if naming else "optimizer_step", metrics={},
+        writer, earlier = record(
+            Path(runs), name, config=_plain(dict(config or {})), task=name, trainer=trainer, steps=steps,
+            versions=versions, clock=naming.clock if naming else "optimizer_step", metrics={},
         )  # fmt: skip
+        entries = earlier.actions if earlier else ()
+        self.path = writer.path
+        self._noted = {event.text for event in earlier.events} if earlier else set()
+        """Notes of earlier attempts, which are not repeated."""
         self._monitor = Monitor(writer)
+        self._config_before: Mapping[str, Any] | None = None
+        """The settings of the attempt that this one goes on with; None when there is none, and after the first row."""
+        if earlier is not None:
+            self._config_before = earlier.about.get("config", {})
+            self._monitor.retrace(earlier)
+            self._monitor.history.about = writer.about
         self._boundary = Boundary(self._status)
         self._states: LoopStates | None = None
         if keeper is not None:
             folder = self.path / "checkpoints"
             self._states = LoopStates(folder, keeper, self._boundary, every=checkpoint_every, restored=self._restored)
+            self._states.attempt = writer.attempt + (1 if earlier else 0)
         self._controls = LoopControls(self.path, self._states)
-        self._host = GuestHost(self._monitor, self._controls, self._boundary, self._states, pay)
+        self._host = GuestHost(self._monitor, self._controls, self._boundary, self._states, pay, entries)
+        self._host.last_step = max(self._monitor.history.step, 0)
         self._requests = Requests(self._host, self.path, self._controls)
-        self._engine = RemedyEngine(mode, self._controls, self._monitor.watch, self._host)
+        self._engine = RemedyEngine(mode, self._controls, self._monitor.watch, self._host, entries)
         self._acts = mode in ACTING
         self._given = dict(names or {})
         self._naming = naming
-        self._names: dict[str, str] = {}
+        named = writer.about["metrics"] if earlier else {}
+        self._names: dict[str, str] = {
+            theirs: ours for ours, metric in named.items() if (theirs := metric.get("source", ours)) != ours
+        }
         self._knobs: dict[str, LoopKnob] = {}
         self._planned: dict[str, float] = {}
         """Arguments that a restart is to change."""
@@ -142,7 +155,7 @@ class GuestRun:
         self._findings: tuple[Finding, ...] = ()
         self._troubled: set[str] = set()
         self._closed = False
-        writer.status("running", 0, remedy=self._engine.mode)
+        writer.status("running", self._host.step, remedy=self._engine.mode)
         self._thread = threading.Thread(target=self._work, name="stabilizer", daemon=True)
         self._thread.start()
         self.heart, self._watchdog = watched(self.path, self._monitor, complain=self.complain, world=world)
@@ -186,8 +199,11 @@ class GuestRun:
         """
         return self.heart.phase(name, pending)
 
-    def begin(self) -> None:
-        """The training begins: save the state that it starts from, where fixes may be applied."""
+    def begin(self, step: int = 0) -> None:
+        """The training begins after a step: save the state that it starts from, where fixes may be applied."""
+        self._loop_step = step
+        if self._states is not None:
+            self._states.go_on(step)
         self._between_steps(wait=False)
 
     def watch_only(self, why: str) -> None:
@@ -337,6 +353,8 @@ class GuestRun:
     def event(self, text: str, kind: str = "note") -> None:
         """Declare an event, such as another stage of the data (`data-stage`) or a changed schedule (`schedule`)."""
         step = self._step
+        if kind == "note" and text in self._noted:
+            return
         self._write(lambda: self._monitor.declare(step, kind, text))
 
     def finish(self, state: RunState = "finished") -> None:
@@ -421,6 +439,8 @@ class GuestRun:
     def _take(self, row: _Row) -> None:
         if row.branch != self._branch:
             return
+        if self._config_before is not None:
+            self._go_on(row.step, self._config_before)
         self._host.last_step = row.step
         metrics = {self._ours(name, row): value for name, value in row.metrics.items()}
         self._monitor.write(row.step, metrics | dict(row.knobs))
@@ -430,6 +450,17 @@ class GuestRun:
         self._findings = tuple(self._monitor.watch.active())
         self._status()
         self._monitor.summarise()
+
+    def _go_on(self, step: int, config_before: Mapping[str, Any]) -> None:
+        """The first row of another attempt: the run goes on from there, with the knobs that its journal has."""
+        self._config_before = None
+        self._monitor.begin_attempt(step, "resume")
+        words = changed(config_before, self._monitor.writer.about["config"])
+        more = f"; changed: {words}" if words else ""
+        self._host.declare(step, "resume", f"another attempt goes on with step {step}{more}")
+        self._host.last_step = step - 1
+        begun_with = {name: self._controls.base(name) for name, knob in self._knobs.items() if knob.follows}
+        self._requests.recover(begun_with)
 
     def _idle(self) -> None:
         try:

@@ -55,7 +55,7 @@ class LoopStates:
         self._restored = restored
         self.step = 0
         """The run's step after which the loop is."""
-        self.attempt = 1
+        self.attempt = 0
         self._known: list[Checkpoint] = []
         """States on the present branch, oldest first."""
         self._asked_for: set[int] = set()
@@ -67,6 +67,14 @@ class LoopStates:
         """Step and time at the end of the last regular checkpoint."""
 
     # --- in the loop's thread ----------------------------------------------------------------------------------------
+
+    def go_on(self, step: int) -> None:
+        """The loop begins after a step: states that an earlier attempt saved until then are of this branch."""
+        for state in sorted(disk.scan(self._folder), key=lambda state: state.step):
+            if state.step <= step:
+                self._known.append(state)
+            else:
+                disk.remove(state)
 
     def save(self, *, keep: bool = False) -> Checkpoint:
         """Save the present state. OSError if that fails."""

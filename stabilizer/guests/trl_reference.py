@@ -62,11 +62,13 @@ class Reference:
         """Only the first process writes."""
         from stabilizer.training.tensor_file import TensorFile
 
-        if self._trainer.args.process_index == 0:
+        if self._trainer.args.process_index == 0 and not self._file.exists():  # an earlier attempt wrote it
             self._file.parent.mkdir(parents=True, exist_ok=True)
-            with self._file.open("wb") as file:
+            fresh = self._file.with_suffix(".new")
+            with fresh.open("wb") as file:
                 for chunk in TensorFile(weights).chunks():
                     file.write(chunk)
+            fresh.replace(self._file)
 
     def load(self) -> None:
         """Give the trainer its reference, if it needs one. Takes as much memory as the policy."""

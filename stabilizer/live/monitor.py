@@ -17,6 +17,7 @@ from stabilizer.analysis.watching import new_watch
 from stabilizer.core.failures import kind_of
 from stabilizer.core.records import Event, Finding, RunState
 from stabilizer.core.text import spoken
+from stabilizer.formats.console import Failures, Line
 from stabilizer.live.bounded import BoundedThread
 from stabilizer.live.machine import Machine
 from stabilizer.runs.history import History, RunView
@@ -219,8 +220,10 @@ class Monitor:
     def note_crash(self, step: int, error: Exception) -> None:
         """Put on record what stopped training: as an event, and as the finding that ends the run."""
         message = f"{type(error).__name__}: {error}"
-        lines = "".join(traceback.format_exception(error))[-4000:]
-        failure = {"failure": kind_of(message), "message": message, "traceback": lines}
+        lines = "".join(traceback.format_exception(error))
+        failure = {"failure": kind_of(message), "message": message, "traceback": lines[-4000:]}
+        with self.guarded(step):
+            failure |= _known(lines)
         with self.guarded(step), self._lock:
             self.declare(step, "note", f"training failed: {error}", **failure)
             self._record([_timed(finding) for finding in self.watch.end(self.history.view())], step)
@@ -253,6 +256,15 @@ class Monitor:
             self.writer.finding(*findings, sync=sync)
         for finding in findings:
             self._written[finding.incident, finding.id] = step
+
+
+def _known(lines: str) -> dict[str, Any]:
+    """The known trouble that a traceback shows, and the innermost frame of the user's code, as for a log."""
+    failures = Failures()
+    found = [failures.see(Line(number, text, True)) for number, text in enumerate(lines.splitlines(), 1)]
+    event = next(filter(None, (failures.close(), *reversed(found))), None)
+    named = ("trouble", "values", "raised", "user_frame")
+    return {key: event.data[key] for key in named if key in event.data} if event else {}
 
 
 def _timed(finding: Finding) -> Finding:

@@ -182,7 +182,7 @@ class Requests:
             self._close(wanted.entry, "applied", text, step=wanted.checkpoint.step)
 
     def recover(self, initial: dict[str, float]) -> None:
-        """After a restart, finish what was begun and reset knobs to the journal. `initial` are the configured knobs."""
+        """After a restart, finish what was begun and reset the knobs in `initial`, as configured, to the journal."""
         host = self._host
         for entry in journal.newest(host.entries).values():
             if entry.remedy == BY_HAND and entry.entry == "approved":
@@ -195,7 +195,7 @@ class Requests:
         """Set knobs that differ from the journal to what it says."""
         controls, host = self._controls, self._host
         journaled = journal.knobs(initial, host.entries)
-        moved = sorted({knob for entry in host.entries for knob in journal.turned(entry)})
+        moved = sorted({knob for entry in host.entries for knob in journal.turned(entry) if knob in initial})
         wrong = {k: journaled[k] for k in moved if k in controls and controls.get(k) != journaled[k]}
         if wrong:
             words = ", ".join(f"{knob} {in_words(knob, value)}" for knob, value in wrong.items())

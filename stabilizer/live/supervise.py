@@ -53,6 +53,8 @@ LONGEST_PAUSE_S = 300.0
 """Longest pause before a restart; each pause is twice the one before."""
 LASTING = 2.0
 """Without --hang, a stall has to last so many times the limit of its phase. The watchdog looks again then."""
+FOR_OTHERS = 1.25
+"""A rank that waits for others gets so many times the patience: what holds the other one says more."""
 SLOW = ("compiling", "long-computation")
 """Stalls that end by themselves; only --hang ends such a process."""
 SILENT_S = 300.0
@@ -69,6 +71,8 @@ HOPELESS = re.compile(r"^(?:SyntaxError|IndentationError|ImportError|ModuleNotFo
 RAISED = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Exit|Interrupt)\b")
 RANK = re.compile(r"^\[rank\d+\]:\s*")
 """What torch puts before the lines of a traceback where several processes share the output."""
+KILLED = re.compile(r"Root Cause.*?rank +: (\d+).*?exitcode +: -(\d+) \(pid: (\d+)\)", re.DOTALL)
+"""What torchrun says at its end of a process that a signal ended."""
 USAGE = 2
 """The exit code of a command line that is refused."""
 CANNOT_START = 127
@@ -230,10 +234,11 @@ class Supervisor:
             return self._planned()
         text = b"".join(self._tail).decode(errors="replace")
         message = _message(text)
-        signalled = f" (signal {code - 128})" if code > 128 else ""
+        signalled = f" ({_signal(code - 128)})" if code > 128 else ""
         run = self._run()
         status = read_json(run / "status.json") if run else {}
-        if code == FINDINGS and status.get("state") == "finished":
+        ours = run is not None and read_json(run / "run.json").get("trainer") == "stabilizer"
+        if code == FINDINGS and ours and status.get("state") == "finished":
             return Ending(code, "", "", None)  # the training is done; the code tells of its verdict
         step = whole_number(status.get("step")) if run else None
         hopeless = code == USAGE or kind_of(text) == "config-error" or bool(HOPELESS.search(message))
@@ -311,6 +316,7 @@ def hung(beats: Sequence[Beat], hang_s: float | None, began: float) -> tuple[Bea
             continue
         age = beat.age(now)
         patience = hang_s if hang_s else LASTING * beat.limit_s
+        patience *= FOR_OTHERS if beat.stall.get("wait") == "collective" else 1.0
         if beat.stall and beat.for_s + age >= patience and (hang_s or beat.stall.get("kind") not in SLOW):
             return beat, str(beat.stall.get("text", ""))
         if age > max(FRESH_S, hang_s or SILENT_S):
@@ -318,8 +324,21 @@ def hung(beats: Sequence[Beat], hang_s: float | None, began: float) -> tuple[Bea
     return None
 
 
+def _signal(number: int) -> str:
+    """The name of a signal."""
+    with contextlib.suppress(ValueError):
+        return signal.Signals(number).name
+    return f"signal {number}"
+
+
 def _message(text: str) -> str:
-    """The last line that names an exception, else the last line. What other processes print about it comes last."""
+    """The process that a signal ended, the last line that names an exception, or the last line.
+
+    What other processes print about it comes last.
+    """
+    if killed := KILLED.search(text):
+        rank, number, pid = killed.groups()
+        return f"rank {rank} (pid {pid}) was ended by {_signal(int(number))}"
     lines = [RANK.sub("", line.strip()) for line in text.replace("\r", "\n").splitlines() if line.strip()]
     raised = [line for line in lines if RAISED.match(line)]
     causes = [line for line in raised if not ((found := in_line(line)) and found.trouble.consequence)]

@@ -46,7 +46,7 @@ LOOKS = 5
 AGAIN_S = 1.2
 """A busy phase is looked at again when it has lasted so many times as long."""
 MOST_STACKS = 20
-"""Files of stacks that one process writes."""
+"""Files of stacks that one rank writes."""
 OTHERS_S = 5.0
 """Seconds between looks at the heartbeats of other ranks."""
 
@@ -95,7 +95,8 @@ class Watchdog:
         self._children_t = self._others_t = 0.0
         self._unreported: deque[tuple[str, Mapping[str, Any]]] = deque(maxlen=MOST_STACKS)
         self._told_ranks: set[tuple[int, float]] = set()
-        self._stacks = 0
+        self._stacks = sum(1 for _ in (run / FOLDER).glob(f"r{rank}-stacks-[0-9]*.txt"))
+        """Files of stacks that this rank has written, in earlier attempts too."""
 
     def start(self) -> None:
         """Begin to watch, with a first heartbeat. Without a thread the run goes on unwatched."""

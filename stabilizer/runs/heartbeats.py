@@ -95,6 +95,12 @@ def write_beat(run: Path, beat: Beat) -> None:
     replace_json(run / FOLDER / f"r{beat.rank}.json", row, sync=False)
 
 
+def clear_beats(run: Path) -> None:
+    """Remove the heartbeats of an earlier process; the stacks that it left stay."""
+    for file in (run / FOLDER).glob("r*.json"):
+        file.unlink(missing_ok=True)
+
+
 def read_beats(run: Path) -> list[Beat]:
     """The heartbeats of all ranks, in order; none where there are none."""
     try:

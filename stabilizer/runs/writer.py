@@ -22,6 +22,7 @@ from stabilizer.runs.append import AppendFile, LateFiles
 from stabilizer.runs.atomic import SmallFiles, replace_json
 from stabilizer.runs.chain import JournalEnd
 from stabilizer.runs.disk import Disk
+from stabilizer.runs.heartbeats import clear_beats
 from stabilizer.runs.history import History
 from stabilizer.runs.identity import RunFacts, claim, description, newest_attempt
 from stabilizer.runs.reader import read_json
@@ -97,6 +98,8 @@ class RunWriter:
         except ValueError:
             os.close(lock)
             raise
+        with contextlib.suppress(OSError):  # a stall of an earlier process is none of this one
+            clear_beats(path)
         return cls(path, about, lock, attempt=attempt)._usable()
 
     # --- what the run says ------------------------------------------------------------------------------------------

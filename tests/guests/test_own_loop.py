@@ -55,6 +55,14 @@ def test_a_loop_that_raises_is_recorded_as_failed_and_its_error_passes(tmp_path)
     assert analyse(load(run.path)).verdict == "crashed"
 
 
+def test_a_crash_of_a_loop_is_explained_as_one_in_a_log(tmp_path):
+    with pytest.raises(RuntimeError), GuestRun("mine", runs=tmp_path) as run:
+        steps(run, 3)
+        raise RuntimeError("[/pytorch/third_party/gloo/pair.cc:537] Read error: Connection reset by peer.")
+    (found,) = [finding for finding in RunReader(run.path).findings if finding.id == "system/crashed"]
+    assert found.evidence["trouble"] == "nccl/remote-gone" and "test_own_loop.py" in found.evidence["user_frame"]
+
+
 @pytest.mark.parametrize("value", ["text", None, [1, 2], {"a": 1}, object(), 1 + 2j, math.nan, math.inf, 10**400])
 def test_odd_values_cost_no_more_than_themselves(tmp_path, value):
     run = GuestRun("mine", runs=tmp_path)

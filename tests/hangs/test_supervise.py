@@ -14,9 +14,10 @@ import pytest
 
 from stabilizer.live import supervise
 from stabilizer.live.resume_command import resuming, with_arguments
-from stabilizer.live.supervise import RECORD, hung
+from stabilizer.live.supervise import RECORD, _message, hung
 from stabilizer.runs import processes
 from stabilizer.runs.heartbeats import Beat
+from stabilizer.runs.reader import RunReader
 
 RUN = [sys.executable, "-m", "stabilizer", "supervise", "--pause", "0.1"]
 
@@ -94,11 +95,11 @@ def looped(tmp_path: Path, *words: str) -> tuple[subprocess.CompletedProcess[str
 
 
 def test_a_located_hang_is_ended_and_restarted_and_on_record(tmp_path):
-    done, runs = looped(tmp_path, "once", "hang")
+    done, (run,) = looped(tmp_path, "once", "hang")
     assert done.returncode == 0 and "hang: the reward" in done.stderr and "attempt 2: ended well" in done.stderr
-    rows = [json.loads(line) for line in (runs[0] / RECORD).read_text().splitlines()]
+    rows = [json.loads(line) for line in (run / RECORD).read_text().splitlines()]
     assert rows[0]["code"] == 124 and rows[0]["step"] == 3 and "loop.py:8 <module>" in rows[0]["why"]
-    assert "restarted by `stabilizer supervise`, attempt 2" in (runs[1] / "events.jsonl").read_text()
+    assert "restarted by `stabilizer supervise`, attempt 2" in (run / "events.jsonl").read_text()
 
 
 def test_workers_in_sessions_of_their_own_end_with_the_hung_launcher(monkeypatch):
@@ -117,6 +118,22 @@ def test_workers_in_sessions_of_their_own_end_with_the_hung_launcher(monkeypatch
     while (left := processes.process(pid)) is not None and left.state != "Z" and time.monotonic() < until:
         time.sleep(0.05)
     assert left is None or left.state == "Z"
+
+
+ROOT_CAUSE = """[rank0]: RuntimeError: [gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.3]:21432
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+Root Cause (first observed failure):
+[0]:
+  time      : 2026-11-27_10:00:00
+  rank      : 1 (local_rank: 1)
+  exitcode  : -9 (pid: 4711)
+  traceback : Signal 9 (SIGKILL) received by PID 4711
+"""
+
+
+def test_a_process_of_several_that_was_killed_is_named():
+    assert _message(ROOT_CAUSE) == "rank 1 (pid 4711) was ended by SIGKILL"
+    assert "4711" not in _message(ROOT_CAUSE.replace("-9 (pid", "1 (pid")), "its own traceback says more"
 
 
 @pytest.mark.parametrize(("how", "code"), [("hang", 124), ("crash", 1)])
@@ -157,7 +174,7 @@ def test_our_trainer_is_resumed_and_finishes(tmp_path):
     run = next((tmp_path / "runs").iterdir())
     os.kill(json.loads((run / "status.json").read_text())["pid"], signal.SIGKILL)
     out, err = process.communicate(timeout=300)
-    assert "signal 9" in err and f"train --resume {run}" in err and process.returncode in (0, 1), err
+    assert "SIGKILL" in err and f"train --resume {run}" in err and process.returncode in (0, 1), err
     assert "attempt 3" not in err  # a training that is done with a warning has not crashed
     assert json.loads((run / "status.json").read_text())["state"] == "finished"
     assert len(list((tmp_path / "runs").iterdir())) == 1
@@ -237,12 +254,11 @@ def test_a_restart_plan_is_carried_out_with_the_changed_arguments(tmp_path):
         f"{attempt} {{'group': {group}, 'rate': 1.0}} ['--group={group}']"
         for attempt, group in ((1, 4), (2, 8), (3, 16))
     ]
-    assert [json.loads((run / "status.json").read_text())["state"] for run in runs] == [
-        "stopped",
-        "stopped",
-        "finished",
-    ]
-    ended = json.loads((runs[0] / RECORD).read_text())
+    run = RunReader(runs[0])
+    assert len(runs) == 1 and run.status["state"] == "finished" and run.about["config"]["group"] == 16
+    assert [attempt["from_step"] for attempt in run.about["attempts"]] == [0, 1, 1]
+    assert "changed: group=8 (was 4)" in next(event.text for event in run.events if event.kind == "resume")
+    ended = json.loads((runs[0] / RECORD).read_text().splitlines()[0])
     assert ended["plan"] == {"step": 3, "arguments": {"group": 8}, "checkpoint": "here/3"} and ended["restart"]
     assert "it ended for a change of group=8" in done.stderr
 
@@ -250,7 +266,39 @@ def test_a_restart_plan_is_carried_out_with_the_changed_arguments(tmp_path):
 def test_a_knob_that_takes_a_restart_is_there_only_while_restarts_are_left(tmp_path):
     done, runs = planned(tmp_path, 1)
     assert done.returncode == 1 and "control/group_size takes a restart with another group" in done.stderr
-    assert len(runs) == 2, "the second attempt has no restart left"
+    assert len(RunReader(runs[0]).about["attempts"]) == 2, "the second attempt has no restart left"
+
+
+GOING_ON = """
+import json, os, pathlib, sys, time, stabilizer
+from stabilizer.runs.requests import ask
+kept = pathlib.Path(sys.argv[1]) / "step"
+attempt, weights = int(os.environ["STABILIZER_ATTEMPT"]), {"beta": 0.1}
+run = stabilizer.init("mine", runs=sys.argv[1])
+run.knob("beta", lambda: weights["beta"], lambda value: weights.update(beta=value), follow=True)
+for step in range(int(kept.read_text()) + 1 if kept.exists() else 1, 9):
+    if step == 2 and attempt == 1:
+        ask(run.path, "set", "beta=0.5")
+    run.log({"reward": 0.5}, step)
+    time.sleep(0.05)
+    if step == 4:
+        kept.write_text("4")
+    if step == 6 and attempt == 1:
+        os.kill(os.getpid(), 9)
+with stabilizer.init("mine", runs=sys.argv[1]) as other:
+    other.log({"reward": 0.5}, 1)
+"""
+
+
+def test_an_attempt_goes_on_in_the_run_of_the_one_before_with_the_knobs_of_its_journal(tmp_path):
+    done = supervised(code=GOING_ON.replace("sys.argv[1]", repr(str(tmp_path / "runs"))))
+    assert done.returncode == 0 and "exit code 137 (SIGKILL)" in done.stderr, done.stderr
+    folders = sorted((tmp_path / "runs").glob("*-mine-*"), key=lambda run: (run / "run.json").stat().st_mtime)
+    run = RunReader(folders[0])
+    assert [attempt["from_step"] for attempt in run.about["attempts"]] == [0, 5]
+    assert run.history.view().series("control/beta").values.tolist() == [0.1] * 2 + [0.5] * 2 + [0.1] + [0.5] * 3
+    assert run.status["state"] == "finished" and run.actions[-1].entry == "applied"
+    assert len(folders) == 2, "a second run of the same name in one process is another one"
 
 
 def test_a_stall_has_to_last_before_a_process_is_ended():
@@ -269,7 +317,7 @@ def test_a_training_that_is_done_with_a_warning_is_not_restarted(tmp_path):
     script = tmp_path / "train.py"
     script.write_text(
         "import sys, stabilizer\n"
-        f"run = stabilizer.init(name='done', runs={str(tmp_path / 'runs')!r})\n"
+        f"run = stabilizer.init(name='done', trainer='stabilizer', runs={str(tmp_path / 'runs')!r})\n"
         "for step in range(3):\n"
         "    run.log({'reward': 0.1 * step}, step=step)\n"
         "run.finish()\n"

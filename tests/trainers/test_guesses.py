@@ -114,3 +114,8 @@ def test_a_log_of_the_trainer_itself_is_not_guessed_at(tmp_path):
     assert run.history.view().latest("reward/mean") == pytest.approx(0.59)
     assert "rollout/length_mean" not in run.history.names()
     assert not any("guessed" in note for note in run.source.notes)
+
+
+def test_a_name_of_ours_is_kept_beside_one_that_is_guessed():
+    row = {"reward/all_fail_frac": 0.5, "reward": 1.0}
+    assert guessed([(1, row)], row, {})[0] == {"reward/all_fail_frac": "reward/all_fail_frac", "reward": "reward/mean"}

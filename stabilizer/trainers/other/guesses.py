@@ -173,7 +173,8 @@ def guessed(rows: list[Row], seen: Iterable[str], mapping: Mapping[str, str]) ->
 
     take(_listed(seen, rows))
     take(_spelled(seen, names, rows).items())
-    take((key, ours) for key in sorted(seen) if names[key] == key and (ours := _component(key)))
+    free = sorted(key for key in seen if names[key] == key and key not in VOCABULARY)
+    take((key, ours) for key in free if (ours := _component(key)))
     if {"policy/kl_ref", "reward/mean"} <= taken and not any(map(_OF_A_CRITIC.search, seen)):
         take((key, "policy/loss") for key in sorted(seen) if names[key] == key and _plain(key) == "loss")
     names.update({theirs: ours for ours, theirs in mapping.items()})
