@@ -37,7 +37,7 @@ from stabilizer.live.announced import (
     read_plan,
 )
 from stabilizer.live.resume_command import resuming, with_arguments
-from stabilizer.live.watchdog import SETTING
+from stabilizer.live.watchdog import FOR_OTHERS, SETTING
 from stabilizer.runs.heartbeats import FRESH_S, Beat, read_beats
 from stabilizer.runs.listing import whole_number
 from stabilizer.runs.processes import descendants
@@ -53,8 +53,6 @@ LONGEST_PAUSE_S = 300.0
 """Longest pause before a restart; each pause is twice the one before."""
 LASTING = 2.0
 """Without --hang, a stall has to last so many times the limit of its phase. The watchdog looks again then."""
-FOR_OTHERS = 1.25
-"""A rank that waits for others gets so many times the patience: what holds the other one says more."""
 SLOW = ("compiling", "long-computation")
 """Stalls that end by themselves; only --hang ends such a process."""
 SILENT_S = 300.0

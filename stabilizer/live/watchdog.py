@@ -44,7 +44,9 @@ LOOK_S = 1.0
 """Seconds over which CPU time and the stack are watched when a phase is too long, in `LOOKS` parts."""
 LOOKS = 5
 AGAIN_S = 1.2
-"""A busy phase is looked at again when it has lasted so many times as long."""
+"""A phase that is not judged yet is looked at again when it has lasted so many times as long."""
+FOR_OTHERS = AGAIN_S
+"""A rank that waits for others gets so many times the limit: what holds another rank says more."""
 MOST_STACKS = 20
 """Files of stacks that one rank writes."""
 OTHERS_S = 5.0
@@ -191,7 +193,9 @@ class Watchdog:
         see, place = self._observe(segment, place)
         if self._heart.now.number != segment.number:
             return  # it went on meanwhile
-        if see.busy and beat.for_s < self._heart.limit(segment.phase, busy=True):
+        limit = self._heart.limit(segment.phase, busy=see.busy)
+        limit *= FOR_OTHERS if see.wait == "collective" and not see.behind else 1.0
+        if beat.for_s < limit:
             return
         self._next_s = 2 * beat.for_s
         self._found(self._present(segment), see, again=bool(self._beat.stall))

@@ -99,6 +99,11 @@ KINDS: tuple[Kind, ...] = (
         " compiled kernels between runs",
     ),
     Kind(
+        "waiting-in-collective", lambda see: see.wait == "collective",
+        "it waits in a collective operation, and the heartbeats of the other ranks show no difference",
+        "compare the stacks of all ranks in heartbeats/: one may have entered another collective",
+    ),
+    Kind(
         "slow-disk", lambda see: see.phase == "save" or see.wait == "save" or (see.state == "D" and not see.busy),
         "it writes or reads files{call}",
         "check the disk or the network file system: free space, quota, a mount that does not answer; save to a local"
@@ -130,11 +135,6 @@ KINDS: tuple[Kind, ...] = (
         "waiting-for-child", lambda see: not see.busy and (see.wait == "child" or see.call in ("wait4", "waitid")),
         "it waits for a process that it started{children}",
         "look at that process; give the wait a time limit",
-    ),
-    Kind(
-        "waiting-in-collective", lambda see: see.wait == "collective",
-        "it waits in a collective operation, and the heartbeats of the other ranks show no difference",
-        "compare the stacks of all ranks in heartbeats/: one may have entered another collective",
     ),
     Kind(
         "deadlock",
