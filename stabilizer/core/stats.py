@@ -83,6 +83,13 @@ def centred_rows(count: int) -> tuple[np.ndarray, float]:
     return rows, float(rows.dot(rows))
 
 
+def line(values: np.ndarray) -> tuple[float, np.ndarray]:
+    """Slope per row of the line through some values (least squares), and the residuals."""
+    rows, power = centred_rows(len(values))
+    slope = float(rows.dot(values)) / power
+    return slope, values - mean(values) - slope * rows
+
+
 def autocorrelation(residuals: np.ndarray) -> float:
     """Lag-1 autocorrelation, clipped to [0, 0.95]."""
     centred = residuals - mean(residuals)
@@ -117,12 +124,9 @@ class Trend(NamedTuple):
 def trend(values: np.ndarray) -> Trend:
     """Change from the first to the last row by least squares, with outliers pulled in. Needs at least 3 values."""
     count = len(values)
-    rows, power = centred_rows(count)
-    slope = float(rows.dot(values)) / power
-    residuals = values - mean(values) - slope * rows
+    _, residuals = line(values)
     reach = 4 * median_scale(residuals)[1]
-    pulled = values - residuals + np.minimum(np.maximum(residuals, -reach), reach)
-    slope = float(rows.dot(pulled)) / power
-    residuals = pulled - mean(pulled) - slope * rows
+    slope, residuals = line(values - residuals + np.minimum(np.maximum(residuals, -reach), reach))
+    power = centred_rows(count)[1]
     error = 1.96 * math.sqrt(float(residuals.dot(residuals)) / max(1, count - 2) / power) * inflation(residuals)
     return Trend(slope * (count - 1), (slope - error) * (count - 1), (slope + error) * (count - 1))

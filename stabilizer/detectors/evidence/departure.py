@@ -25,9 +25,9 @@ from stabilizer.core.stats import (
     LAG,
     MINIMUM,
     WINDOW,
-    centred_rows,
     finite,
     inflation,
+    line,
     mean,
     median,
     median_scale,
@@ -188,9 +188,7 @@ def _reference(values: np.ndarray, kind: str) -> tuple[float, float, float]:
     # a mean, because shares of a few groups are lumpy
     pulled = np.minimum(np.maximum(values, middle - 4 * spread), middle + 4 * spread)
     centre = mean(pulled)
-    rows, power = centred_rows(count)
-    slope = float(rows.dot(pulled)) / power
-    residuals = pulled - centre - slope * rows
+    slope, residuals = line(pulled)
     noise = math.sqrt(float(residuals.dot(residuals)) / count) * inflation(residuals)
     floor = FLOOR if kind in ("positive", "fraction") else FLOOR * median(np.abs(values))
     return centre, slope * count / WINDOW, max(noise * math.sqrt(1 + 4 / count), floor, 1e-9)

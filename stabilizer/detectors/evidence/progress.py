@@ -17,10 +17,10 @@ from stabilizer.core.metrics import means_right
 from stabilizer.core.stats import (
     LAG,
     Trend,
-    centred_rows,
     deviation,
     finite,
     inflation,
+    line,
     mean,
     median,
     median_scale,
@@ -299,8 +299,7 @@ def _lies_lower(values: np.ndarray, edge: int) -> bool:
     width = min(SLOW[-1], max(LEVEL, len(before) // 3))
     sums = np.concatenate(([0.0], np.cumsum(before)))
     best = float((sums[width:] - sums[:-width]).max()) / width
-    rows, power = centred_rows(len(before))
-    strays = float((before - mean(before) - float(rows.dot(before)) / power * rows).std())
+    strays = float(line(before)[1].std())
     return best - mean(after[-width:]) > strays * (1.0 if len(before) < 120 else 0.5)
 
 
@@ -321,8 +320,7 @@ def _deviation(values: np.ndarray) -> float:
     values = values[np.isfinite(values)]
     if len(values) < 20:
         return 0.0
-    rows, power = centred_rows(len(values))
-    residuals = values - mean(values) - float(rows.dot(values)) / power * rows
+    _, residuals = line(values)
     reach = 5 * median_scale(residuals)[1]
     residuals = np.minimum(np.maximum(residuals, -reach), reach) if reach > 0 else residuals
     return deviation(residuals) * inflation(residuals)
@@ -497,8 +495,7 @@ def _wander(values: np.ndarray) -> float:
     stretch = finite(values[-100:])
     if len(stretch) < 12:
         return 0.0
-    rows, power = centred_rows(len(stretch))
-    scale = median_scale(stretch - float(rows.dot(stretch)) / power * rows)[1]
+    scale = median_scale(line(stretch)[1])[1]
     return scale if scale > 1e-9 * float(np.maximum.reduce(np.abs(stretch))) else 0.0  # rounding is no noise
 
 

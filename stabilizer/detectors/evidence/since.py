@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stabilizer.core.stats import finite, inflation, mean, median, median_scale, step_noise, trend
+from stabilizer.core.stats import finite, inflation, line, mean, median, median_scale, step_noise, trend
 from stabilizer.detectors.evidence.departure import scaled
 from stabilizer.detectors.evidence.progress import progress
 from stabilizer.runs.history import RunView, Series
@@ -154,9 +154,7 @@ def slowed(view: RunView, step: int) -> bool:
     count, later = len(before), len(after)
     if count < 20 or later < 10:
         return False
-    rows = np.arange(count) - (count - 1) / 2
-    pace = 12 * float(rows @ before) / (count * (count**2 - 1))
-    residuals = before - before.mean() - pace * rows
+    pace, residuals = line(before)
     noise = float(residuals.std()) * inflation(residuals)
     expected = pace * later / 2  # by the middle of what came after
     gained = float(after.mean()) - (float(before.mean()) + pace * count / 2)

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from stabilizer.core.stats import centred_rows, inflation, mean, median, step_noise, trend
+from stabilizer.core.stats import inflation, line, mean, median, step_noise, trend
 from stabilizer.detectors.evidence.departure import scaled, unscaled
 from stabilizer.detectors.evidence.progress import LEVEL, progress
 from stabilizer.runs.history import RunView, Series
@@ -108,8 +108,7 @@ def _noise(values: np.ndarray) -> float:
     """Standard deviation of a row around the stretch's own trend, widened by its autocorrelation."""
     if len(values) < 4:
         return 0.0
-    rows, power = centred_rows(len(values))
-    residuals = values - mean(values) - rows * (float(rows.dot(values)) / power)
+    _, residuals = line(values)
     return math.sqrt(float(residuals.dot(residuals)) / (len(values) - 2)) * inflation(residuals)
 
 

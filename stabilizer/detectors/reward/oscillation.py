@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stabilizer.core.records import Finding, Severity
-from stabilizer.core.stats import autocorrelation, deviation, mean, trend
+from stabilizer.core.stats import autocorrelation, deviation, line, mean, trend
 from stabilizer.detectors.base import Detector
 from stabilizer.detectors.evidence.departure import drift
 from stabilizer.detectors.evidence.progress import progress
@@ -137,7 +137,7 @@ class Oscillation(Detector):
         if share < self.periodic or width < self.window or len(whole) < 2 * width:
             return 0.0
         before = [whole[end - width : end] for end in range(len(whole) - width, width - 1, -width // 2)]
-        most = max(_strongest(_detrended(window))[0] for window in before)
+        most = max(_strongest(line(window)[1])[0] for window in before)
         return float(np.sqrt(power / most)) if power > self.louder * most > 0 else 0.0
 
     def _growth(self, view: RunView, before: np.ndarray, sd: float, linked: float) -> float:
@@ -191,14 +191,6 @@ class Oscillation(Detector):
         if len(rates) >= 2 and rates[-1] > 1.02 * rates[0]:
             return f"; warm-up is still running (learning rate {rates[-1]:.2g})"
         return ""
-
-
-def _detrended(values: np.ndarray) -> np.ndarray:
-    """The values without level and trend."""
-    rows = np.arange(len(values)) - (len(values) - 1) / 2
-    centred = values - values.mean()
-    rest: np.ndarray = centred - float(rows @ values) / float(rows @ rows) * rows
-    return rest
 
 
 def _strongest(residuals: np.ndarray) -> tuple[float, float]:

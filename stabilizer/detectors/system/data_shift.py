@@ -11,7 +11,7 @@ import numpy as np
 
 from stabilizer.core.metrics import metric
 from stabilizer.core.records import Finding
-from stabilizer.core.stats import deviation, inflation, mean, median, step_noise, trend
+from stabilizer.core.stats import deviation, inflation, line, mean, median, step_noise, trend
 from stabilizer.detectors.base import Detector
 from stabilizer.detectors.evidence.departure import scaled
 from stabilizer.detectors.evidence.worth import sudden
@@ -147,9 +147,7 @@ class DataShift(Detector):
         old, new = old[np.isfinite(old)], new[np.isfinite(new)]
         if len(old) < BEFORE // 2 or len(new) < AFTER:
             return None
-        rows = np.arange(len(old)) - (len(old) - 1) / 2
-        slope = float(rows @ old) / float(rows @ rows)
-        residuals = old - old.mean() - slope * rows
+        slope, residuals = line(old)
         newest = old[-BEFORE // 2 :]
         was, now = float(newest.mean()), float(new.mean())
         ahead = was + slope * (len(newest) + len(new)) / 2

@@ -9,7 +9,7 @@ import numpy as np
 
 from stabilizer.core.metrics import metric
 from stabilizer.core.records import Finding, Severity
-from stabilizer.core.stats import inflation, median
+from stabilizer.core.stats import inflation, line, median
 from stabilizer.detectors.base import Detector
 from stabilizer.detectors.evidence.departure import scaled, unscaled
 from stabilizer.runs.history import REBASELINE, RunView, Series
@@ -219,6 +219,5 @@ def _early(series: Series) -> int:
 
 def _noise(old: np.ndarray) -> float:
     """Standard deviation of a row around the earlier trend, widened by its autocorrelation."""
-    rows = np.arange(len(old)) - (len(old) - 1) / 2
-    residuals = old - old.mean() - float(rows @ old) / float(rows @ rows) * rows
+    _, residuals = line(old)
     return float(residuals.std()) * inflation(residuals)  # a MAD would find no noise in rewards of 0, 0.5 and 1

@@ -12,7 +12,7 @@ import numpy as np
 
 from stabilizer.core.metrics import metric
 from stabilizer.core.records import Finding
-from stabilizer.core.stats import deviation, finite, inflation, median, middle
+from stabilizer.core.stats import deviation, finite, inflation, line, median, middle
 from stabilizer.detectors.evidence.departure import scaled
 from stabilizer.detectors.evidence.progress import Progress, progress
 from stabilizer.detectors.reward.scale_shift import components
@@ -340,8 +340,7 @@ def _departs(values: np.ndarray, reference: int, direction: str) -> tuple[int, b
         return None
     rows = np.arange(len(values)) - (reference - 1) / 2
     known = values[:reference]
-    slope = float(rows[:reference] @ known) / float(rows[:reference] @ rows[:reference])
-    residuals = known - known.mean() - slope * rows[:reference]
+    slope, residuals = line(known)
     noise = max(float(residuals.std()) * inflation(residuals), 0.05 * (1 + abs(float(known.mean())) * 0.1), 1e-9)
     spread = noise * np.sqrt(1 + 12 * rows**2 / reference**3)
     ahead = known.mean() + slope * rows
