@@ -65,3 +65,17 @@ def test_a_reference_that_is_not_the_start_is_no_broken_optimizer():
     run = history({"reward/mean": "0.4~0.03x200"})
     assert "optimizer-state" not in [cause.id for cause in causes([differs], run.view())]
     assert causes([resumed], run.view())[0].id == "optimizer-state"
+
+
+def test_a_sparse_log_earns_no_sure_cause_without_proof():
+    few = history({name: "0.4~0.03x60" for name, _, _ in METRICS[:7]}).view()
+    assert confidences([0.7], few)[0] < 0.6 < confidences([0.7], MUCH)[0]
+    assert confidences([0.8], few)[0] > 0.6, "what was measured itself needs no alternatives"
+
+
+def test_a_check_at_the_end_explains_no_measurement_before_it():
+    silent = Finding("reward/no-signal", "info", "80 % of groups are silent", 29, 60, 200)
+    check = Finding("system/config-error", "critical", "unrecognized arguments", 200, 200, 200)
+    run = history({"reward/mean": "0.4~0.03x200"})
+    assert causes([check], run.view())[0].id == "config-error"
+    assert "config-error" not in [cause.id for cause in causes([silent, check], run.view())]

@@ -12,7 +12,7 @@ from stabilizer.detectors.evidence.departure import departure, scaled
 from stabilizer.detectors.evidence.progress import LEVEL, LEVEL_SHARE, level, progress
 from stabilizer.detectors.evidence.since import YOUNG, began, outcome, slowed, stalled
 from stabilizer.detectors.evidence.stagnation import stagnation
-from stabilizer.detectors.evidence.worth import GUARDS
+from stabilizer.detectors.evidence.worth import GUARDS, unheard_of
 from stabilizer.detectors.reward.component_dominance import unearned
 from stabilizer.runs.history import RunView, Series
 
@@ -82,6 +82,8 @@ class EntropyCollapse(Detector):
     """Share of its trend under which it has collapsed, where a sudden fall brought the reward nothing ..."""
     answer: int = 10
     """... in this many rows."""
+    before: int = 60
+    """Rows before a fall in which no other row may have been as low, as in `unheard_of`."""
     recent: int = 150
     """Rows over which a fall is compared with the reward; later, only a reward that is known to be flat counts."""
 
@@ -120,6 +122,9 @@ class EntropyCollapse(Detector):
         began_at = max(began_at, normal)
         if not 0 < began_at >= max(now / self.half, now + self.material):
             return None
+        rows = len(series) - int(series.steps.searchsorted(onset)) + self.before
+        if not unheard_of(series.last(rows), onset, began_at, now):
+            return None  # rows of a few answers are as low now and then
         late = stalled(view, onset) if now <= self.little * began_at else None
         if reward.rising and late is None:
             return None

@@ -196,9 +196,9 @@ class NoSignal(Detector):
             return None
         rows, _ = self._rows(view, series.values)
         recent, reward = series.values[-rows:], progress(view)
-        if len(recent) < rows or reward is None or reward.solved:
+        if len(recent) < max(self.window, 3 * rows // 4) or reward is None or reward.solved:
             return None
-        share = mean(recent)
+        share, rows = mean(recent), len(recent)
         if share - deviation(recent) / math.sqrt(rows) < least:
             return None
         before = median(series.values[:LEVEL])

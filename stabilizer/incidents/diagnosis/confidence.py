@@ -3,8 +3,9 @@
 The score of a rule says how well its pattern fits. Whether the cause is right depends more on two other things: how far
 the score is ahead of the next cause, and how many metrics were logged that could have excluded it. A logistic curve in
 both was fitted to 190 first causes with a known answer: 143 of generated faults (develop half) and 47 of real public
-logs, with equal weight for both sources and for each fault or repository. On faults and repositories left out of the
-fit, the mean distance between confidence and share right was 0.05; that of the scores alone was 0.18.
+logs, with equal weight for both sources and for each fault or repository. On logs of 24 repositories that had
+no part in the fit, which hold 0.3 to 0.5 of the metrics, the curve gave 60 % or more to 17 causes, and 9 were right. So
+such a log gives little more than that share, unless the cause itself was measured.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import math
 from collections.abc import Sequence
 
 from stabilizer.incidents.diagnosis.graph import METRICS
-from stabilizer.incidents.diagnosis.rules.base import PROOF
+from stabilizer.incidents.diagnosis.rules.base import OBSERVED, PROOF
 from stabilizer.runs.history import RunView
 
 ENOUGH = 0.4
@@ -23,6 +24,9 @@ BASE, AHEAD, MEASURED = -1.1, 2.0, 3.4
 `graph.METRICS` are logged."""
 SUSPECTED, SUSPICION = 0.5, 0.7
 """Score under which a cause is only suspected, and the most confidence it gets: 10 of 14 such causes were right."""
+SPARSE, UNPROVEN = 0.5, 0.5
+"""Share of the metrics under which too few alternatives were measured. The confidence in a cause under `OBSERVED` then
+hardly exceeds the other number: 9 of 17 were right."""
 SEEN = 3
 """Rows from which a metric counts as logged."""
 
@@ -40,6 +44,8 @@ def confidences(scores: Sequence[float], view: RunView) -> list[float]:
     if ENOUGH <= first < PROOF:
         odds = BASE + AHEAD * (first - max(others, default=0.0)) + MEASURED * measured(view)
         sure = min(1 / (1 + math.exp(-odds)), SUSPICION if first < SUSPECTED else PROOF)
+        if first < OBSERVED and measured(view) < SPARSE:
+            sure = min(sure, UNPROVEN + (sure - UNPROVEN) / 5)
     rest = (1 - sure) / max(1.0, sum(others))
     return [sure, *(min(rest * score, sure) for score in others)]
 

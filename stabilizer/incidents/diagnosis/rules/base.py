@@ -17,6 +17,8 @@ PROOF = 0.95
 """A fact that has no second explanation: an exact invariant, an error message."""
 TURNED = 0.9
 """The knob changed shortly before, in the direction that has this effect, and the effect followed."""
+OBSERVED = 0.8
+"""What the cause names was itself measured, such as the share of answers that are cut."""
 SIGNATURE = 0.7
 """A pattern that only this cause has, or whose alternatives are excluded."""
 FITS = 0.55

@@ -7,6 +7,7 @@ import numpy as np
 from stabilizer.core.records import Finding
 from stabilizer.core.stats import middle
 from stabilizer.incidents.diagnosis.case import MARGIN, TOGETHER, Case, Shift
+from stabilizer.incidents.diagnosis.graph import is_integrity
 from stabilizer.incidents.diagnosis.rules.base import (
     FITS,
     NO,
@@ -269,8 +270,10 @@ def leak(case: Case) -> Verdict:
 
 
 def config_error(case: Case) -> Verdict:
-    """The trainer rejected its configuration."""
+    """The trainer rejected its configuration. A check at which a log ends explains nothing that was measured before."""
     found = case.find("system/config-error")
+    if found is not None and any(not is_integrity(f.id) and f.onset_step < found.onset_step for f in case.findings):
+        return NO
     if found is None and (other := case.find("system/crashed") or _message(case) or case.find("system/first-rows")):
         found = other if _stopped_by(other) == "config-error" else None
     return (PROOF, [found.summary]) if found is not None else NO

@@ -63,9 +63,11 @@ def saturated(case: Case) -> Answer:
         certain = case.find("policy/entropy-collapse")
         if passing is None and certain is not None and certain.severity != "info":
             return UNKNOWN  # a policy that tries nothing new is flat as well
-        return Answer(SIGNATURE, share)
+        looks = passing is None and case.reward is not None and case.reward.ceiling != "known"
+        return Answer(WEAK if looks else SIGNATURE, share)
     if case.reward and case.reward.solved:
-        return Answer(SIGNATURE, f"the task is solved ({case.reward.metric} {case.reward.now:.3g})")
+        sure = SIGNATURE if case.reward.ceiling == "known" else WEAK
+        return Answer(sure, f"the task is solved ({case.reward.metric} {case.reward.now:.3g})")
     if right is not None and right < 0.9:
         return Answer(0.0, f"accuracy {right:.0%} leaves room, which excludes a solved task")
     return UNKNOWN
@@ -128,8 +130,9 @@ def step_too_small(case: Case) -> Answer:
         return Answer(0.8, f"the learning rate is 0: {found.summary}")
     if found is not None:
         return UNKNOWN
-    if moved is None or not case.view.series("policy/kl_old").last(20).values.any():
-        return UNKNOWN
+    steps = case.view.series("policy/kl_old").last(20).finite().values
+    if moved is None or not steps.any() or steps.min() < 0:
+        return UNKNOWN  # of a single update per batch only the rounding is logged, with either sign
     if moved <= 1e-5 and (drift is None or drift <= 0.01):
         return Answer(0.5, f"one step moves the policy by only {moved:.1g} nats/token")
     return Answer(0.0, f"one step moves the policy by {moved:.1g} nats/token, which excludes steps that are too small")

@@ -9,6 +9,7 @@ from stabilizer.incidents.diagnosis.graph import STAGES, is_integrity, stage
 from stabilizer.incidents.diagnosis.rules.base import (
     FITS,
     NO,
+    OBSERVED,
     SIGNATURE,
     TURNED,
     UNLIKELY,
@@ -21,6 +22,8 @@ from stabilizer.incidents.diagnosis.rules.edge import fell_while_standing
 
 PAID = STAGES.index("behaviour")
 """The first stage that the reward determines."""
+MOSTLY = 0.5
+"""Share of cut answers, before and since, from which most answers are never judged, so nothing else need be wrong."""
 SHIFT = "reward/scale-shift"
 NORMALISER = ("policy.advantage", "scale_rewards", "algorithm.norm_adv_by_std_in_grpo")
 """Settings of trainers that say by what advantages are divided ..."""
@@ -128,7 +131,7 @@ def capped_length(case: Case) -> Verdict:
     if cut and cut.after > cut.before + 0.1 and length is not None and length.ratio < 1.1:
         words = f"answers did not get longer ({length.before:.0f} to {length.after:.0f} tokens), so the limit came down"
         return 0.75, [*reasons, words]
-    return FITS, reasons
+    return OBSERVED if cut and min(cut) >= MOSTLY else FITS, reasons
 
 
 def too_hard(case: Case) -> Verdict:

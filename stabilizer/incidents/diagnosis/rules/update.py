@@ -205,8 +205,9 @@ def kl_estimator(case: Case) -> Verdict:
     found = case.find("policy/kl-estimator")
     if found is None:
         return NO
-    first = case.upstream(found.onset_step, "source")
-    return (UNLIKELY, [found.summary, f"but {first.id} occurred with it"]) if first else (SIGNATURE, [found.summary])
+    if first := case.upstream(found.onset_step, "source"):
+        return UNLIKELY, [found.summary, f"but {first.id} occurred with it"]
+    return SIGNATURE if found.severity != "info" or len(case.findings) == 1 else WEAK, [found.summary]
 
 
 def displaced(case: Case) -> Verdict:
