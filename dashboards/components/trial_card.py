@@ -11,7 +11,7 @@ from dashboards.components.actions import buttons
 from dashboards.components.elements import pill
 from dashboards.components.links import address
 from dashboards.data.run_registry import Runs
-from dashboards.data.trials import entry_facts, promise, unanswered
+from dashboards.data.trials import entry_facts, promise, twin_of, unanswered
 from stabilizer.core.knobs import change_words
 from stabilizer.core.records import Action
 from stabilizer.runs.story import TrialStory
@@ -31,7 +31,7 @@ ENTRY_ICONS = {
 def trial_card(
     runs: Runs, run: str, trial: TrialStory, *, brief: bool = False, over: bool = False, to_incident: bool = True
 ) -> html.Article:
-    """One trial. A `brief` card leaves out the hypothesis; `to_incident` adds the link to the
+    """One trial. A `brief` card leaves out the hypothesis and the control run; `to_incident` adds the link to the
     incident it was proposed for; of a run that is `over` nothing can be answered any more."""
     newest, waits = trial.newest.entry, unanswered(trial)
     outcome = ("never answered" if over else "waits for your answer") if brief and waits else newest
@@ -45,6 +45,7 @@ def trial_card(
         href = address("/incident", run=run, n=str(trial.incident))
         head.append(dcc.Link(f"incident {trial.incident}", href=href, className="small"))
     promised = {} if brief else promise(trial)
+    twin = "" if brief else twin_of(trial)
     answers = buttons(runs, run, trial.action, reasons=waits)
     return html.Article(
         [
@@ -53,6 +54,7 @@ def trial_card(
             answers if brief else None,  # before the entries: on the run's page the answer comes first
             _promise(promised) if promised else None,
             html.Ol([_entry(entry, repeated=bool(promised)) for entry in trial.entries], className="timeline"),
+            html.P([html.Span("Twin: ", className="quiet"), twin], className="twin") if twin else None,
             None if brief else answers,
         ],
         className="card trial waiting" if brief and waits else "card trial",

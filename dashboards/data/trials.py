@@ -1,4 +1,4 @@
-"""Trials of remedies in words: what was promised, and what the journal's entries hold."""
+"""Trials of remedies in words: what was promised, what the journal's entries hold, and the paired fork."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Any
 
 from stabilizer.core.records import Action
 from stabilizer.core.text import short
+from stabilizer.runs.journal import BY_HAND
 from stabilizer.runs.listing import whole_number, word
-from stabilizer.runs.story import TrialStory, trials
+from stabilizer.runs.story import TrialStory, trials, twin_words
 
 ENTRY_WORDS = {
     "after_step": "counted from step",
@@ -50,6 +51,17 @@ def entry_facts(data: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
 
 def _known(value: Any) -> bool:
     return value is not None and not (isinstance(value, float) and not math.isfinite(value))
+
+
+def twin_of(trial: TrialStory) -> str:
+    """The result of the paired fork, if one was run; it can speak against a change that was then not made. Empty where
+    nothing was applied, or a person applied it."""
+    if not trial.twin and (not trial.made or trial.entries[0].remedy == BY_HAND):
+        return ""
+    try:
+        return twin_words(trial)
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
+        return "a twin was run, but its result can't be read"
 
 
 def promise(trial: TrialStory) -> dict[str, str]:

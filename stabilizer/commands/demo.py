@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
 
         config = load_config(None, task=args.task, variant=args.variant, steps=args.steps, seed=args.seed)
         name = f"{args.task}-{args.variant}" if args.variant else args.task
-        session = Session.start(config, args.runs / new_run_id(name), args.remedy)
+        session = Session.start(config, args.runs / new_run_id(name), args.remedy, fork_steps=args.fork)
     if args.no_dashboard:
         return _train(session, console, args, None)
     with dashboard(args.runs, session.writer.path.name, args.port, console) as address:

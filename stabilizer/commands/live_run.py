@@ -42,6 +42,13 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
         default="suggest",
         help="what remedies may do about incidents (default: suggest; a resumed run keeps its mode)",
     )
+    parser.add_argument(
+        "--fork",
+        type=int,
+        default=0,
+        metavar="N",
+        help="try a fix for N steps on a copy of the run, beside an unchanged copy, before it is applied (default: 0)",
+    )
     parser.add_argument("--dashboard", action="store_true", help="start the dashboard too")
     parser.add_argument(
         "--port", type=int, default=8050, help="port of the dashboard; 0 picks a free one (default: %(default)s)"

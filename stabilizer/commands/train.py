@@ -127,6 +127,8 @@ def _led(args: argparse.Namespace, ranks: Ranks) -> int:
 
 
 def _trained(args: argparse.Namespace, ranks: Ranks | None = None) -> int:
+    if args.fork < 0:
+        raise UsageError(f"--fork {args.fork}: must be 0 (off) or a number of steps")
     if args.resume:
         _check_resume(args)
     need_train_extra()
@@ -162,7 +164,7 @@ def _begun(args: argparse.Namespace, ranks: Ranks | None) -> Session:
 
     ranks = ranks or ALONE
     if args.resume:
-        return Session.resume(args.resume, args.remedy or _mode_of(args.resume), ranks=ranks)
+        return Session.resume(args.resume, args.remedy or _mode_of(args.resume), fork_steps=args.fork, ranks=ranks)
     config = load_config(
         args.config,
         overrides=args.set,
@@ -173,7 +175,7 @@ def _begun(args: argparse.Namespace, ranks: Ranks | None) -> Session:
         stage=args.stage,
     )
     path = args.runs / new_run_id(config.task)
-    return Session.start(config, path, args.remedy or "suggest", ranks=ranks)
+    return Session.start(config, path, args.remedy or "suggest", fork_steps=args.fork, ranks=ranks)
 
 
 @contextlib.contextmanager

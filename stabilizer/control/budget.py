@@ -93,9 +93,9 @@ def affordable(memory: Memory, view: RunView) -> int:
     return allowance(view) - memory.extra
 
 
-def too_expensive(memory: Memory, steps: int, view: RunView) -> Refusal | None:
-    """Why no more steps may be discarded; None if they may."""
-    most, spent = allowance(view), memory.extra
+def too_expensive(memory: Memory, steps: int, view: RunView, pending: int = 0) -> Refusal | None:
+    """Why no more steps may be discarded; None if they may. `pending` steps are spent but not yet in the journal."""
+    most, spent = allowance(view), memory.extra + pending
     if spent + steps <= most:
         return None
     text = f"it would cost {steps} steps; fixes have used {spent} of their budget of {most}"

@@ -66,6 +66,9 @@ class Context:
     watch: Watch
     host: Host
     ledger: Ledger
+    fork_steps: int = 0
+    """Steps for which a fix is tried on a copy of the run, next to a copy without it, before it is applied; 0 for no
+    copies."""
 
     @property
     def memory(self) -> Memory:

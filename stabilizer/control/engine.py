@@ -40,9 +40,11 @@ class RemedyEngine:
         watch: Watch,
         host: Host,
         earlier: Iterable[Action] = (),
+        *,
+        fork_steps: int = 0,
     ):
         self._ledger = Ledger(host, earlier)
-        self.context = Context(mode, controls, watch, host, self._ledger)
+        self.context = Context(mode, controls, watch, host, self._ledger, fork_steps)
         self.executor = Executor(self.context)
         self.questions = Questions(self.context)
         self.executor.recover()

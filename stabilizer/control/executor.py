@@ -19,7 +19,7 @@ from stabilizer.control.context import Context
 from stabilizer.control.follow_up import FollowUp, escalation, holds_back, mending, no_longer_needed, overtaken
 from stabilizer.control.hold import Held
 from stabilizer.control.judge import advance
-from stabilizer.control.permission import refused
+from stabilizer.control.permission import refused, tried_on_a_copy
 from stabilizer.control.trial import SETTLE, Trial, plan, targets
 from stabilizer.core.knobs import Checkpoint
 from stabilizer.core.records import Action, JournalEntry, Reason
@@ -59,6 +59,9 @@ class Executor:
         ways = self._ways_back(trial)  # read again: saving the snapshot may have deleted older states
         if trial.remedy.rollback and not ways:
             return self._give_up(trial, view, f"no checkpoint is older than the onset at step {trial.onset}")
+        if why := tried_on_a_copy(trial, self._context, view):
+            self._ledger.record(trial, "rejected", view.step, why.text, why.reason, **trial.evidence())
+            return False
         data = {"snapshot": trial.snapshot.path.name} | trial.evidence()
         words = "; ".join([f"snapshot at step {trial.snapshot.step}", *_probed(trial)])
         self._ledger.record(trial, "approved", view.step, words, **data)

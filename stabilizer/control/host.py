@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Protocol
 
+from stabilizer.control.fork import Fork
 from stabilizer.control.probe import Probe
 from stabilizer.core.knobs import Checkpoint
 from stabilizer.core.records import Action
@@ -26,6 +28,9 @@ class Host(Protocol):
 
     def stop(self, text: str) -> None:
         """End the run after the current step, with its state saved."""
+
+    def fork(self, changes: Mapping[str, Mapping[str, float]], steps: int) -> Fork:
+        """Run some steps under each change from the current state, then restore that state."""
 
     def probe(self, checkpoint: Checkpoint) -> Probe:
         """The rewards of a checkpoint's weights and of the current ones on the same prompts; training is not

@@ -1,15 +1,21 @@
-"""Checks whether a planned trial is allowed: budgets and the gain of a rollback."""
+"""Checks whether a planned trial is allowed: budgets, the gain of a rollback and the result of a copy of the run."""
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from stabilizer.control.budget import Refusal, refusal, too_expensive, too_often
 from stabilizer.control.context import Context
+from stabilizer.control.fork import Fork
 from stabilizer.control.guard import BEFORE, Guard
 from stabilizer.control.probe import COST
 from stabilizer.control.trial import Trial
+from stabilizer.remedies.base import Change
 from stabilizer.runs.history import RunView
+
+NO_CHANGE = "no change"
+"""Name of the unchanged copy."""
 
 
 def refused(trial: Trial, context: Context, view: RunView) -> Refusal | None:
@@ -67,3 +73,46 @@ def _compare_weights(trial: Trial, context: Context, view: RunView) -> Refusal |
         return None
     reason = trial.probe.nothing_won
     return Refusal("no-gain", reason) if reason else None
+
+
+def tried_on_a_copy(trial: Trial, context: Context, view: RunView) -> Refusal | None:
+    """Run the next steps with and without the change; why it should not be made, or None.
+
+    For a rollback, the copy only shows whether the run recovers without it. If a person has decided, the comparison is
+    only recorded.
+    """
+    steps = context.fork_steps
+    if not steps or not trial.remedy.horizon or (trial.remedy.orders and not trial.change):
+        return None
+    left_alone: dict[str, dict[str, float]] = {NO_CHANGE: {}}
+    changes = left_alone | ({} if trial.remedy.rollback else {trial.remedy.id: turned_to(trial.change)})
+    cost = steps * len(changes)
+    if why := too_expensive(context.memory, cost, view, pending=trial.asked):
+        context.host.declare(view.step, "note", f"{trial.action}: not tried on a copy: {why.text}")
+        return None
+    try:
+        fork = context.host.fork(changes, steps)
+    except Exception as error:  # a copy that can't run is no evidence against the change
+        context.host.declare(view.step, "note", f"{trial.action}: no copy could be run: {error}")
+        return None
+    trial.twin = fork.record() | {"extra_steps": cost}
+    decides = context.acts and not trial.remedy.rollback
+    return _worse_on_the_copy(trial, trial.twin, fork, view) if decides else None
+
+
+def turned_to(change: Change) -> dict[str, float]:
+    """The values of knobs after a change."""
+    return {knob: after for knob, (_, after) in change.items() if after is not None}
+
+
+def _worse_on_the_copy(trial: Trial, twin: dict[str, Any], fork: Fork, view: RunView) -> Refusal | None:
+    """Compare both copies and record the result; why the change should not be made, or None."""
+    reward = Guard.of(view, 0)  # validations are too rare for a copy
+    found = fork.compare(trial.remedy.id, NO_CHANGE, reward.metric)
+    verdict = found.verdict(reward.tolerance)
+    twin["said"] = found.words
+    if verdict == "undetermined":  # then the trial decides, as without a copy
+        twin["said"] = f"undetermined: {found.steps} steps are too few to decide ({found.words})"
+    if verdict not in ("worse", "no better"):
+        return None
+    return Refusal("copy", f"on a copy of the run it was {verdict}: {found.words}")

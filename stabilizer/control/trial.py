@@ -71,6 +71,8 @@ class Trial:
     """Findings of the incident that stay open whether it helps or not."""
     came: int = 0
     """The first step at which the event it waited for had happened; 0 if it has not, or if it waits for nothing."""
+    twin: dict[str, Any] | None = None
+    """Results of copies of the run with and without the change."""
     probe: Probe | None = None
     """Rewards of the target's weights and of the current ones."""
     asked: int = 0
@@ -87,8 +89,14 @@ class Trial:
         return not (self.back or self.target or self.under or self.returns)
 
     def evidence(self) -> dict[str, Any]:
-        """The measurement before the change, and its cost in steps."""
-        return {"probe": self.probe.record() if self.probe else {}, "extra_steps": self.asked} if self.asked else {}
+        """Trials and measurements before the change, and their cost in steps."""
+        found: dict[str, Any] = {}
+        if self.twin:
+            found = {"twin": self.twin, "extra_steps": self.twin["extra_steps"]}
+        if self.asked:
+            probe = self.probe.record() if self.probe else {}
+            found |= {"probe": probe, "extra_steps": found.get("extra_steps", 0) + self.asked}
+        return found
 
     @property
     def words(self) -> str:

@@ -37,7 +37,7 @@ Origin = Literal["", "remedy", "person"]
 
 Reason = Literal[
     "", "failed", "over", "overtaken", "person", "interrupted", "no-gain", "no-better", "no-need", "outdated",
-    "replaced", "unanswered", "limit", "error",
+    "replaced", "unanswered", "limit", "copy", "error",
 ]  # fmt: skip
 """Why an entry of the journal says that an action ended, or was not begun; empty where it needs no reason.
 
@@ -45,7 +45,7 @@ Reason = Literal[
 came to light. `person`: a person decided. `interrupted`: the run was cut off. `no-gain`: going back would win nothing.
 `no-better`: the run is no worse than at the checkpoint. `no-need`: nothing calls for it any more. `outdated`: it would
 not be proposed any more. `replaced`: another proposal took its place. `unanswered`: nobody answered. `limit`: a budget,
-cooldown or bound forbids it. `error`: it could not be done.
+cooldown or bound forbids it. `copy`: a copy of the run spoke against it. `error`: it could not be done.
 """
 
 _PLAIN = frozenset({int, float})

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from stabilizer.control.fork import Fork
 from stabilizer.control.probe import Probe
 from stabilizer.core.earnings import Paid
 from stabilizer.core.knobs import Checkpoint
@@ -57,6 +58,10 @@ class GuestHost(Recorder):
             self._states.attempt = self.monitor.writer.attempt
         self.last_step = checkpoint.step
         self.declare(checkpoint.step + 1, "rollback", text, **data)
+
+    def fork(self, changes: Mapping[str, Mapping[str, float]], steps: int) -> Fork:
+        """Refused."""
+        raise ValueError("a guest cannot train copies of the run")
 
     def probe(self, checkpoint: Checkpoint) -> Probe:
         """Measure what the weights of a checkpoint would earn now; the run itself does not move."""

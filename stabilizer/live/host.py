@@ -6,9 +6,10 @@ It is the `Host` of the remedies (`control`) and the `RequestHost` of the reques
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from stabilizer.control.fork import Fork, paired
 from stabilizer.control.probe import Probe, probe
 from stabilizer.core.knobs import Checkpoint
 from stabilizer.core.records import Action
@@ -81,6 +82,11 @@ class RunHost(Recorder):
     def stop(self, text: str) -> None:
         """End the run after this step, with its state saved."""
         self.ended_by = text
+
+    def fork(self, changes: Mapping[str, Mapping[str, float]], steps: int) -> Fork:
+        """Run copies of the run side by side; the run itself does not move."""
+        with self.heart.phase("trial"):
+            return paired(self.trainer, changes, steps)
 
     def probe(self, checkpoint: Checkpoint) -> Probe:
         """Measure what the weights of a checkpoint would earn now; the run itself does not move."""

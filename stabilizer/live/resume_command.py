@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-KEPT = {"--remedy": 1, "--dashboard": 0, "--port": 1, "--json": 0, "--debug": 0}
+KEPT = {"--remedy": 1, "--fork": 1, "--dashboard": 0, "--port": 1, "--json": 0, "--debug": 0}
 """Options of `train` that go with `--resume`, and how many values each has."""
 
 

@@ -45,7 +45,9 @@ PAUSE_POLL_S = 0.2
 class Session:
     """A run directory, its trainer, and the monitor of both. Make one with `start` or `resume`, then iterate `run`."""
 
-    def __init__(self, trainer: Trainer, writer: RunWriter, mode: Mode, reader: RunReader | None = None):
+    def __init__(
+        self, trainer: Trainer, writer: RunWriter, mode: Mode, reader: RunReader | None = None, *, fork_steps: int = 0
+    ):
         self.trainer = trainer
         self.writer = writer
         self.monitor = Monitor(writer)
@@ -54,7 +56,9 @@ class Session:
         earlier = reader.actions if reader else []
         self.host = RunHost(trainer, self.monitor, earlier)
         self.requests = Requests(self.host, writer.path, trainer.controls)
-        self.arbiter = RemedyEngine(mode, trainer.controls, self.monitor.watch, self.host, earlier)
+        self.arbiter = RemedyEngine(
+            mode, trainer.controls, self.monitor.watch, self.host, earlier, fork_steps=fork_steps
+        )
         if reader is not None:
             self.requests.recover(starting_knobs(trainer.config))
         self.stop_reason: str | None = None
@@ -73,8 +77,10 @@ class Session:
         trainer.watched_by(stepping(self.heart, trainer))
 
     @classmethod
-    def start(cls, config: TrainConfig, path: Path, mode: Mode = "suggest", *, ranks: Ranks = ALONE) -> Session:
-        """Begin a new run in `path`."""
+    def start(
+        cls, config: TrainConfig, path: Path, mode: Mode = "suggest", *, fork_steps: int = 0, ranks: Ranks = ALONE
+    ) -> Session:
+        """Begin a new run in `path`. With `fork_steps` a fix is first tried on a copy for so many steps."""
         inputs = digests(config)  # before they are read, so that an edit in between is noticed
         trainer = Trainer(config, checkpoints=path / "checkpoints", ranks=ranks)
         writer = RunWriter.create(
@@ -85,7 +91,7 @@ class Session:
             versions=_versions(),
             inputs=inputs,
         )
-        session = cls(trainer, writer, mode)
+        session = cls(trainer, writer, mode, fork_steps=fork_steps)
         with session.monitor.guarded(0):
             for note in trainer.notes:
                 writer.event(0, "note", note)
@@ -108,14 +114,14 @@ class Session:
         return session
 
     @classmethod
-    def resume(cls, path: Path, mode: Mode = "suggest", *, ranks: Ranks = ALONE) -> Session:
+    def resume(cls, path: Path, mode: Mode = "suggest", *, fork_steps: int = 0, ranks: Ranks = ALONE) -> Session:
         """Go on with a run that was stopped, preempted or killed, from its newest verified checkpoint."""
         reader = RunReader(path, spills=True)
         refuse_a_second_writer(reader)
         writer = RunWriter.reopen(path)
         try:
             trainer = resumed_trainer(reader, writer, ranks)
-            session = cls(trainer, writer, mode, reader)
+            session = cls(trainer, writer, mode, reader, fork_steps=fork_steps)
             if trainer.finished:  # it was killed after its last step: close what was under way, and the run
                 session._close("finished")
                 raise RunComplete(

@@ -222,6 +222,8 @@ class TrialStory:
     result: str
     """The outcome in the journal's words; empty while there is none."""
     hypothesis: Hypothesis | None
+    twin: Mapping[str, Any]
+    """What a paired fork measured with and without the change; empty when none was run."""
 
     @property
     def newest(self) -> Action:
@@ -278,6 +280,7 @@ def _trial_of(life: Sequence[Action]) -> TrialStory:
         why=proposed.text,
         result=last.text if decided else "",
         hypothesis=_hypothesis(proposed, applied),
+        twin=next((e.data["twin"] for e in reversed(life) if isinstance(e.data.get("twin"), dict)), {}),
     )
 
 
@@ -333,3 +336,59 @@ def summary(actions: Iterable[Action]) -> dict[str, Any]:
     text = f"changed {times} while it trained{more}: not a plain run"
     kept = sum(one.outcome == "kept" for one in made)
     return {"count": len(made), "by_hand": people, "kept": kept, "undone": undone, "text": text}
+
+
+NO_TWIN = "no twin was run, so what would have happened without it is not known"
+
+
+def twin_words(made: TrialStory) -> str:
+    """What the paired fork says would have happened, or that there was none.
+
+    The journal holds either two numbers (`with`, `without`, `metric`) or the curves of both copies, the one that was
+    left alone first. Of curves the mean over the fork counts, because single steps are noise.
+    """
+    twin = made.twin
+    steps = twin.get("steps")
+    span = f"over {steps} steps" if isinstance(steps, int) else "over its steps"
+    said = []
+    if pair := _pair(twin) or _means(twin, made.remedy):
+        metric, with_it, without = pair
+        said = [f"{span} {metric} was {with_it:.4g} with it and {without:.4g} in the twin without it"]
+    elif (alone := _left_alone(twin)) is not None:
+        said = [f"{span} the twin left alone had a reward/mean of {alone:.4g}"]
+    said += [twin["said"]] if isinstance(twin.get("said"), str) else []
+    return "; ".join(said) or NO_TWIN
+
+
+def _pair(twin: Mapping[str, Any]) -> tuple[str, float, float] | None:
+    """Metric, its level with the change, its level without, where the journal holds the two numbers."""
+    with_it, without = twin.get("with"), twin.get("without")
+    if not isinstance(with_it, (int, float)) or not isinstance(without, (int, float)):
+        return None
+    return str(twin.get("metric", "the metric")), float(with_it), float(without)
+
+
+def _means(twin: Mapping[str, Any], remedy: str) -> tuple[str, float, float] | None:
+    """The same of the curves of both copies."""
+    curves = twin.get("curves")
+    if not isinstance(curves, dict) or remedy not in curves or len(curves) < 2:
+        return None
+    alone = next(name for name in curves if name != remedy)
+    for metric in ("reward/mean", "accuracy/train"):
+        with_it, without = _mean(curves[remedy], metric), _mean(curves[alone], metric)
+        if with_it is not None and without is not None:
+            return metric, with_it, without
+    return None
+
+
+def _left_alone(twin: Mapping[str, Any]) -> float | None:
+    """The mean reward of the copy that was left alone, all there is where the run returned to a checkpoint."""
+    curves = twin.get("curves")
+    levels = [_mean(curve, "reward/mean") for curve in curves.values()] if isinstance(curves, dict) else []
+    return next((level for level in levels if level is not None), None)
+
+
+def _mean(curve: Any, metric: str) -> float | None:
+    values = curve.get(metric) if isinstance(curve, dict) else None
+    numbers = [value for value in values or () if isinstance(value, (int, float)) and value == value]
+    return sum(numbers) / len(numbers) if numbers else None

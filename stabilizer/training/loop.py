@@ -519,6 +519,12 @@ class Trainer:
             self._ahead.waiting(),
         )  # fmt: skip
 
+    def put_back(self, state: Mapping[str, bytes]) -> None:
+        """Restore `state` within the same attempt; knobs keep their current values."""
+        begin = self._begin
+        self._load(decode(state, self._weights))
+        self._begin = begin
+
     def snapshot(self, *, keep: bool = False) -> Checkpoint:
         """Save the current state for a rollback: on disk (permanently with `keep`), and in memory if it fits."""
         if keep and self.step not in self._progress.kept:

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from stabilizer.analysis.watching import new_watch
 from stabilizer.control.engine import Mode, RemedyEngine
+from stabilizer.control.fork import Fork, paired
 from stabilizer.control.probe import Probe, probe
 from stabilizer.core.earnings import Paid
 from stabilizer.core.knobs import Checkpoint, Controls
@@ -33,7 +35,7 @@ class Simulation:
     def __init__(
         self, mode: Mode, *, breaks_at: int = 40, cause: Callable[[dict[str, float]], bool] = lambda knobs: True,
         earlier: tuple[Action, ...] = (), seed: int = 0, knobs: dict[str, float] | None = None,
-        growth: float = 0.003, growth_with_batch: float = 0.0, prompts: int = 16,
+        growth: float = 0.003, growth_with_batch: float = 0.0, prompts: int = 16, fork: int = 0,
         drifts_at: int = 10_000, passes_at: int | None = None, rate: Callable[[int], float] | None = None,
         outside: Callable[[int], float] = lambda tick: 1.0,
     ):  # fmt: skip
@@ -59,7 +61,7 @@ class Simulation:
         self._state = {"step": 0, "skill": 0.2, "broken": 0.0}
         self._saved: list[tuple[Checkpoint, dict[str, Any]]] = []
         self.save_checkpoint()
-        self.engine = RemedyEngine(mode, self.controls, self.watch, self, earlier)
+        self.engine = RemedyEngine(mode, self.controls, self.watch, self, earlier, fork_steps=fork)
 
     @property
     def step(self) -> int:
@@ -161,6 +163,9 @@ class Simulation:
     def stop(self, text: str) -> None:
         self.ended.append(f"stopped: {text}")
 
+    def fork(self, changes, steps: int) -> Fork:
+        return paired(self, changes, steps)
+
     def probe(self, checkpoint: Checkpoint) -> Probe:
         return probe(self, checkpoint)
 
@@ -169,7 +174,19 @@ class Simulation:
         noise = np.random.default_rng([self.step, checkpoint is None]).normal(size=16)
         return Paid(self._outside(self.ticks) * (state["skill"] + 0.02 * noise))
 
-    # --- orders ---
+    # --- Forkable and the orders ---
+
+    def state(self) -> dict[str, Any]:
+        return {"state": dict(self._state), "rng": self._rng.bit_generator.state}
+
+    def put_back(self, state: dict[str, Any]) -> None:
+        self._state, self._rng.bit_generator.state = dict(state["state"]), state["rng"]
+
+    def train_step(self) -> SimpleNamespace:
+        return SimpleNamespace(metrics=self._numbers())
+
+    def validate(self) -> dict[str, float]:
+        return {"accuracy/val": self._state["skill"]}
 
     def reset_optimizer(self) -> None:
         self.orders.append("reset-optimizer")

@@ -85,6 +85,7 @@ def test_fixes_steps_and_returns_are_counted() -> None:
     assert too_expensive(memory, LEAST_EXTRA - 80, short) is None
     found = too_expensive(memory, LEAST_EXTRA - 79, short)
     assert found and "fixes have used 80 of their budget of 100" in found.text
+    assert too_expensive(memory, LEAST_EXTRA - 80, short, pending=1), "what is spent and not in the journal yet counts"
     long = history({"reward/mean": "0.5x10"}, about={"config": {"steps": 2000}}).view()
     assert too_expensive(memory, 500, long) is None and too_expensive(memory, 600, long)
 

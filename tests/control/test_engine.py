@@ -14,6 +14,7 @@ from stabilizer.control.budget import affordable
 from stabilizer.control.choose import candidates, proposal
 from stabilizer.control.context import follows_restoring, reward_is_back
 from stabilizer.control.engine import RemedyEngine
+from stabilizer.control.fork import Comparison, Fork
 from stabilizer.control.guard import Guard
 from stabilizer.control.judge import advance
 from stabilizer.control.permission import no_better_there
@@ -495,6 +496,50 @@ def test_the_target_of_a_rollback_is_older_than_the_first_sign_of_the_incident()
         if action.entry == "applied" and action.remedy == "roll-back":
             assert action.data["back_to"] < run.watch.incident(action.incident).onset_step
             assert action.data["extra_steps"] == action.step - action.data["back_to"]
+
+
+def test_with_a_fork_the_journal_says_what_the_run_would_have_done_otherwise() -> None:
+    run = Simulation("auto-full", cause=too_fast, fork=10).run(150)
+    approved = next(action for action in run.actions if action.entry == "approved")
+    twin = approved.data["twin"]
+    assert len(twin["curves"]["no change"]["reward/mean"]) == 10
+    assert approved.data["extra_steps"] == 10 + COST, "the copy's, and what asking both weights cost"
+    assert max(twin["curves"]["no change"]["reward/mean"]) < 0.1, "left alone it stays broken"
+    assert ("roll-back", "verified") in run.entries()
+
+
+def test_a_fix_that_does_nothing_on_a_copy_is_not_applied() -> None:
+    run = flat("auto-full", fork=20).run(300)
+    assert ("grow-batch", "rejected") in run.entries() and ("grow-batch", "applied") not in run.entries()
+    rejected = next(a for a in run.actions if a.remedy == "grow-batch" and a.entry == "rejected")
+    assert "no better" in rejected.text and set(rejected.data["twin"]["curves"]) == {"no change", "grow-batch"}
+    assert run.controls.get("control/prompts") == 8
+
+
+def test_a_copy_too_short_to_tell_is_said_to_be_and_leaves_the_judging_to_the_trial() -> None:
+    run = flat("auto-full", fork=6)
+    noisy = {"no change": [0.5, 0.1, 0.6, 0.2, 0.5, 0.3], "grow-batch": [0.2, 0.5, 0.1, 0.6, 0.3, 0.5]}
+    run.fork = lambda changes, steps: Fork(0, steps, {name: {"reward/mean": noisy[name]} for name in changes}, {})
+    run.run(300)
+    approved = next(a for a in run.actions if a.remedy == "grow-batch" and a.entry == "approved")
+    assert approved.data["twin"]["said"].startswith("undetermined: 6 steps are too few to decide")
+    assert ("grow-batch", "applied") in run.entries()
+
+
+@pytest.mark.parametrize(
+    ("difference", "width", "said"),
+    [(0.2, 0.1, "better"), (-0.2, 0.1, "worse"), (0.01, 0.05, "no better"), (0.01, 0.3, "undetermined")],
+)
+def test_a_comparison_says_no_better_only_where_it_could_have_seen_better(difference, width, said) -> None:
+    found = Comparison(difference > width, difference < -width, difference, width, "", 20)
+    assert found.verdict(matters=0.1) == said
+
+
+def test_a_fork_is_no_part_of_the_run() -> None:
+    plain, forked = flat("suggest").run(150), flat("suggest", fork=20).run(150)
+    assert list(plain.history.view().series("reward/mean").values) == list(
+        forked.history.view().series("reward/mean").values
+    )
 
 
 def faulty_reward(run: Simulation) -> Simulation:

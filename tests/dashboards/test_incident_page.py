@@ -244,6 +244,7 @@ def hostile(tmp_path: Path) -> Client:
     writer.finding(replace(finding, id="reward/collapse", evidence={"metric": HOSTILE}))
     data = {
         "hypothesis": {"expects": HOSTILE, "guard": HOSTILE, "undo": {HOSTILE: HOSTILE}},
+        "twin": {"metric": HOSTILE},
     }
     writer.action(
         Action(HOSTILE, "proposed", HOSTILE, 50, incident=1, text=HOSTILE, change={HOSTILE: (1, 2)}, data=data)
@@ -283,9 +284,9 @@ def test_odd_values_in_the_journal_are_no_server_error(client, runs_folder: Path
     path = runs_folder / RUN / "actions.jsonl"
     odd = [
         Action("o1", "proposed", "x", 1, incident=2, data={"hypothesis": {"undo": 7, "guard_level": "x", "guard": 3}}),
-        Action("o2", "proposed", "x", 1, incident=2, data={"hypothesis": [1]}),
-        Action("o3", "applied", "x", 1, incident=2, data={"probe": {"reward_gain": float("nan"), "step": {}}}),
-        Action("", "applied", "", -5, incident=-3, data={"probe": "no"}),
+        Action("o2", "proposed", "x", 1, incident=2, data={"hypothesis": [1], "twin": {"with": 1, "without": 2}}),
+        Action("o3", "applied", "x", 1, incident=2, data={"twin": {"with": float("nan"), "without": 1, "metric": {}}}),
+        Action("", "applied", "", -5, incident=-3, data={"twin": "no"}),
         Action("h1", "applied", "by-hand", 3, data={"by": {"a": 1}}),
     ]
     with path.open("ab") as file:
@@ -303,7 +304,7 @@ def test_odd_values_in_the_journal_are_no_server_error(client, runs_folder: Path
 
 
 def test_the_journal_tells_hypothesis_change_and_outcome(tmp_path: Path) -> None:
-    asking(tmp_path / ASKING)
+    writer = asking(tmp_path / ASKING)
     text = words(over(tmp_path).open("/journal", f"?run={ASKING}"))
     for said in (
         "findings clear",
@@ -314,6 +315,21 @@ def test_the_journal_tells_hypothesis_change_and_outcome(tmp_path: Path) -> None
         "incident 2",
     ):
         assert said in text
+    assert "Twin" not in text  # nothing was made yet
+    entry(writer, "applied", 301)
+    assert "no twin was run" in words(over(tmp_path).open("/journal", f"?run={ASKING}"))
+    entry(writer, "verified", 331, "kept", twin={"steps": 8, "metric": "reward/mean", "with": 0.7, "without": 0.5})
+    assert "over 8 steps reward/mean was 0.7 with it and 0.5 in the twin" in words(
+        over(tmp_path).open("/journal", f"?run={ASKING}")
+    )
+
+
+def test_a_twin_that_spoke_against_a_fix_is_told_though_nothing_was_made(tmp_path: Path) -> None:
+    writer = asking(tmp_path / ASKING)
+    curves = {"nothing": {"reward/mean": [0.6, 0.6]}, "lower-lr": {"reward/mean": [0.4, 0.4]}}
+    entry(writer, "rejected", 301, "the twin without it did better", twin={"steps": 2, "curves": curves})
+    text = words(over(tmp_path).open("/journal", f"?run={ASKING}"))
+    assert "reward/mean was 0.4 with it and 0.6 in the twin without it" in text
 
 
 def test_what_people_turned_is_told_with_their_name(tmp_path: Path) -> None:

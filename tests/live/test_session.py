@@ -643,6 +643,20 @@ def test_a_run_that_a_fix_ended_is_stopped_with_its_reason_and_can_be_gone_on_wi
     assert [tick.step for tick in Session.resume(tmp_path / "run").run()] == [3, 4, 5, 6]
 
 
+def test_a_fork_in_a_session_leaves_no_trace_in_its_run(tmp_path) -> None:
+    plain, forked = (Session.start(small_config(5), tmp_path / name) for name in ("plain", "forked"))
+    for session in (plain, forked):
+        for tick in session.run():
+            if session is forked and tick.step == 2:
+                fork = session.host.fork({"no change": {}, "lower-lr": {"control/lr_scale": 0.5}}, 3)
+    ours, theirs = (RunReader(tmp_path / name).history.view() for name in ("plain", "forked"))
+    for name in ours.names():
+        if not name.startswith("time/"):
+            assert list(ours.series(name).values) == list(theirs.series(name).values), name
+    ahead = ours.series("policy/loss").between(3, 5).values
+    assert fork.curves["no change"]["policy/loss"] == list(ahead), "the twin did what the run then did"
+
+
 def test_what_stands_is_written_anew_when_its_words_are_old_and_no_sooner() -> None:
     standing = Finding("reward/collapse", "critical", "it fell", 40, 45, 60, {}, "open", incident=1)
     written: list[Finding] = []

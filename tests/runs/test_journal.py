@@ -19,7 +19,7 @@ from stabilizer.runs.journal import (
     verify,
 )
 from stabilizer.runs.reader import read_records
-from stabilizer.runs.story import interventions, summary
+from stabilizer.runs.story import NO_TWIN, interventions, summary, twin_words
 from stabilizer.runs.writer import RunWriter
 
 LR = {"control/lr_scale": (1.0, 0.5)}
@@ -108,6 +108,30 @@ def test_what_was_changed_is_counted_by_action_and_outcome() -> None:
     assert summary(told)["count"] == 3
     assert summary(told)["text"] == "changed 3 times while it trained (1 by hand, 1 undone): not a plain run"
     assert summary([])["count"] == 0 and summary(told[5:7])["count"] == 0
+
+
+@pytest.mark.parametrize(
+    ("twin", "said"),
+    [
+        ({}, NO_TWIN),
+        (
+            {"steps": 20, "with": 0.5, "without": 0.25, "metric": "reward/mean"},
+            "over 20 steps reward/mean was 0.5 with it and 0.25 in the twin without it",
+        ),
+        (
+            {"steps": 2, "curves": {"no change": {"reward/mean": [0.0, 0.2]}, "lower-lr": {"reward/mean": [0.4, 0.6]}}},
+            "over 2 steps reward/mean was 0.5 with it and 0.1 in the twin without it",
+        ),
+        (
+            {"steps": 2, "curves": {"no change": {"reward/mean": [0.0, float("nan")]}}},
+            "over 2 steps the twin left alone had a reward/mean of 0",
+        ),
+        ({"curves": "?"}, NO_TWIN),
+    ],
+)
+def test_the_twin_is_told_in_words_and_its_absence_too(twin, said) -> None:
+    (one,) = interventions([entry("a1", "approved", data={"twin": twin}), entry("a1", "applied")])
+    assert twin_words(one) == said
 
 
 def test_who_began_an_action_and_why_it_ended_are_fields_that_older_lines_do_not_have() -> None:

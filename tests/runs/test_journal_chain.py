@@ -1,4 +1,4 @@
-"""Whether a journal is as it was written."""
+"""Whether a journal is as it was written, and what its twin says."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 
 from stabilizer.core.records import Action
 from stabilizer.runs.journal import newest, verify
+from stabilizer.runs.story import interventions, twin_words
 from stabilizer.runs.writer import RunWriter
 
 
@@ -50,3 +51,13 @@ def test_a_torn_line_breaks_nothing(journal: Path) -> None:
 def test_newest_is_by_action() -> None:
     actions = [Action("a1", "proposed", "x", 1), Action("a2", "proposed", "y", 2), Action("a1", "applied", "x", 3)]
     assert {name: action.entry for name, action in newest(actions).items()} == {"a1": "applied", "a2": "proposed"}
+
+
+def told(**data: object) -> str:
+    return twin_words(interventions([Action("a1", "applied", "lower-lr", 1, data=data)])[0])
+
+
+def test_a_twin_is_told_in_numbers_and_its_absence_too() -> None:
+    twin = {"steps": 8, "metric": "reward/mean", "with": 0.7, "without": 0.52}
+    assert told(twin=twin) == "over 8 steps reward/mean was 0.7 with it and 0.52 in the twin without it"
+    assert "no twin was run" in told() and "no twin was run" in told(twin={"with": 1.0})

@@ -6,6 +6,7 @@ import time
 import pytest
 import torch
 
+from stabilizer.control.fork import paired
 from stabilizer.training.config import load_config
 from stabilizer.training.corrections import mismatch_weights
 from stabilizer.training.loop import Trainer
@@ -202,11 +203,13 @@ def test_a_rollback_replays_and_with_vary_data_writes_another_batch(trainer):
     assert versionless(other) != expected
 
 
-def test_a_probe_leaves_a_run_as_it_was(trainer):
-    alone, run = trainer(*AHEAD, folder="alone"), trainer(*AHEAD, folder="probed")
+def test_copies_of_a_run_leave_it_as_it_was(trainer):
+    alone, run = trainer(*AHEAD, folder="alone"), trainer(*AHEAD, folder="forked")
     for either in (alone, run):
         run_steps(either, 2)
         either.save_checkpoint()
+    fork = paired(run, {"as it is": {}, "hotter": {"control/temperature": 1.3}}, 2)
+    assert fork.curves["hotter"]["rollout/staleness"] == [0, 1]
     run.paid()
     run.paid(run.checkpoints()[0])
     assert versionless(run_steps(run, 2)) == versionless(run_steps(alone, 2))

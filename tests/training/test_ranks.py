@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import load as from_safetensors
 
 from stabilizer.cli import main
+from stabilizer.control.fork import paired
 from stabilizer.control.probe import probe
 from stabilizer.runs.reader import RunReader
 from stabilizer.training import loop
@@ -125,7 +126,7 @@ def test_episodes_of_several_turns_do_not_depend_on_the_number_of_ranks(small, t
 
 
 def everything(trainer):
-    """What a remedy or a person does to a run: knobs, a skipped update, a rollback, a probe, resets."""
+    """What a remedy or a person does to a run: knobs, a skipped update, a rollback, a probe, a fork, resets."""
     made = [trainer.train_step().metrics]
     state = trainer.snapshot()
     trainer.controls.set("control/lr_scale", 0.5)
@@ -136,6 +137,8 @@ def everything(trainer):
     assert made[-1]["batch/updates"] == 0
     paid = probe(trainer, state)
     made.append({"here": paid.here.held_out, "there": paid.there.held_out, "reward": paid.there.rewards.mean()})
+    fork = paired(trainer, {"as it is": {}, "half": {"control/lr_scale": 0.25}}, steps=2)
+    made.append(fork.ends)
     trainer.controls.restore(state)
     trainer.reset_optimizer()
     trainer.reset_reference()
@@ -146,7 +149,7 @@ def everything(trainer):
 
 
 @pytest.mark.parametrize("sharding", [(), ("sharding=full",)])
-def test_knobs_skips_probes_and_rollbacks_reach_all_ranks_at_one_step(sharding, small, trainer, tmp_path):
+def test_knobs_skips_probes_forks_and_rollbacks_reach_all_ranks_at_one_step(sharding, small, trainer, tmp_path):
     overrides = "optim.lr=5e-5", "rollout.prompts=5"
     assert_equal(small(*overrides, *sharding), tmp_path, trainer(*overrides), lead=everything)
 

@@ -259,7 +259,7 @@ def _charts_of(analysis: Analysis, incident: Incident) -> list[Chart]:
 
 
 def _interventions(analysis: Analysis) -> str:
-    """What was changed, and what happened."""
+    """What was changed, what happened, and what the twin says would have happened without it."""
     made = story.interventions(analysis.run.actions)
     if not made:
         return ""

@@ -72,7 +72,7 @@ def unchanged(still: Sequence[Number]) -> str:
 
 
 def intervention_text(one: story.TrialStory) -> tuple[str, ...]:
-    """An intervention in three sentences: what, why and the outcome."""
+    """An intervention in four sentences: what, why, the outcome, and what would have happened without it."""
     who = f"by {one.by}" if one.origin == "person" else f"by the remedy {one.remedy}"
     what = ", ".join(filter(None, [change_text(one.change), one.order])) or one.remedy
     came = {"kept": "It was kept", "undone": "It was undone", "on trial": "It was still on trial when the run ended"}
@@ -80,6 +80,7 @@ def intervention_text(one: story.TrialStory) -> tuple[str, ...]:
     lines = [f"After step {one.step:,}, {who} ({one.action}): {what}."]
     if one.origin != "person":
         lines += [f"Why: {one.why}.", f"{outcome}{f': {one.result}' if one.result else ''}."]
+        lines += [f"Without it: {story.twin_words(one)}."]
     elif one.outcome == "undone":
         lines += [f"{outcome}."]
     return tuple(lines)

@@ -1,13 +1,15 @@
-"""Probes of a real run, and states kept in memory."""
+"""Copies of a real run side by side, and states kept in memory."""
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 
 import numpy as np
 import pytest
 import torch
 
+from stabilizer.control.fork import paired
 from stabilizer.core.earnings import BATCHES
 from stabilizer.core.knobs import Checkpoint
 from stabilizer.training import checkpoint as disk
@@ -15,6 +17,50 @@ from stabilizer.training import loop
 from stabilizer.training.checkpoint import CheckpointDamaged
 from stabilizer.training.ring import Ring
 from tests.training.test_loop import weights, without_time
+
+
+def test_copies_that_change_nothing_are_equal_and_the_run_goes_on_as_if_nothing_had_been(trainer) -> None:
+    alone = trainer(folder="alone")
+    run = trainer(folder="forked")
+    for either in (alone, run):
+        either.train_step()
+    fork = paired(run, {"as it is": {}, "again": {}, "half the rate": {"control/lr_scale": 0.5}}, 3)
+    assert fork.curves["as it is"] == fork.curves["again"]
+    assert fork.curves["as it is"] != fork.curves["half the rate"]
+    assert all(len(curve["reward/mean"]) == 3 for curve in fork.curves.values())
+    assert run.step == 1 and run.controls.get("control/lr_scale") == 1.0
+    for _ in range(2):
+        assert without_time(run.train_step().metrics) == without_time(alone.train_step().metrics)
+    assert torch.equal(weights(run), weights(alone))
+
+
+def test_the_copy_left_alone_is_what_the_run_then_does(trainer) -> None:
+    run = trainer()
+    run.train_step()
+    fork = paired(run, {"as it is": {}}, 2)
+    seen = [run.train_step().metrics["policy/loss"] for _ in range(2)]
+    assert fork.curves["as it is"]["policy/loss"] == seen
+
+
+@pytest.mark.parametrize("change", [{}, {"control/magic": 1.0}])
+def test_a_request_to_skip_an_update_is_kept_for_the_run_itself(trainer, change) -> None:
+    run = trainer()
+    run.train_step()
+    run.controls.obey("skip-update")
+    with contextlib.suppress(ValueError):
+        fork = paired(run, {"as it is": change}, 1)
+        assert fork.curves["as it is"]["batch/updates"][0] > 0
+    assert run.train_step().metrics["batch/updates"] == 0
+    assert run.train_step().metrics["batch/updates"] > 0
+
+
+def test_a_copy_that_fails_leaves_the_run_where_it_was(trainer) -> None:
+    run = trainer()
+    run.train_step()
+    before = weights(run)
+    with pytest.raises(ValueError, match="no knob|has no"):
+        paired(run, {"as it is": {}, "nonsense": {"control/magic": 1.0}}, 2)
+    assert run.step == 1 and torch.equal(weights(run), before)
 
 
 def test_asking_what_is_paid_leaves_no_trace_and_asks_the_prompts_that_come_next(trainer) -> None:
