@@ -26,6 +26,20 @@ class Violation:
     """Version, file and function where the trainer checks it."""
 
 
+@dataclass(frozen=True)
+class Refusals:
+    """Makes the violations of one trainer's rules."""
+
+    trainer: str
+    usual: str
+    """The source of most of its rules."""
+
+    def __call__(self, rule: str, key: str, message: str, expected: str, source: str = "") -> Violation:
+        return Violation(
+            rule=f"{self.trainer}/{rule}", key=key, message=message, expected=expected, source=source or self.usual
+        )
+
+
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """A flat configuration with one version's defaults behind it, and the machines it is to run on.

@@ -76,8 +76,6 @@ class Schema:
     """Versions to choose from when the keys say only "before 0.18", oldest first."""
     older: Older | None = None
     """The version whose keys no list holds, where there is one."""
-    validity: str = ""
-    """Under which name `stabilizer.trainers.validity` has its rules; empty for none."""
     read_with: Mapping[str, str] = field(default_factory=dict)
     """Weight -> the switch without which it is not read."""
     strict_yaml: bool = False

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from stabilizer.configs.config import Version
 from stabilizer.formats.number_log import NumberLog
 from stabilizer.runs.loaded import LoadedRun
 from stabilizer.runs.reader import RunError
@@ -20,15 +19,16 @@ Named = Callable[[NumberLog, Mapping[str, str], Mapping[str, Any] | None], Loade
 """The run in a container's numbers, or None where another trainer gave the names; takes `--map` and `--config`."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Checks:
+class Checks(NamedTuple):
     """The checks that a trainer makes itself before it starts."""
 
-    newest: str
-    """The version whose checks apply when none is given."""
     rules: Callable[[Settings], Iterator[Violation]]
-    defaults: Callable[[Version], Mapping[str, Any]]
-    """The defaults of the keys that the rules read, in a version."""
+    schema: Schema
+    """The configuration they read, whose newest version applies when none is given."""
+    newest: str = ""
+    """The newest version that they know, where it is another."""
+    differ: Mapping[str, Any] = {}
+    """Defaults other than those of the schema."""
 
 
 class Groups(NamedTuple):

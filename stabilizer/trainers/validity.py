@@ -8,12 +8,14 @@ belong to preflight's rules.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 from stabilizer.configs.config import parse_version
 from stabilizer.trainers.all import TRAINERS as ALL
 from stabilizer.trainers.all import find, plain
 from stabilizer.trainers.constraints import Settings, Violation
+from stabilizer.trainers.quantities import Since
 from stabilizer.trainers.trainer import Checks
 
 __all__ = ["TRAINERS", "Violation", "newest_version", "trainer_name", "violations"]
@@ -31,7 +33,8 @@ def trainer_name(name: str) -> str:
 
 def newest_version(trainer: str) -> str:
     """The version whose rules apply when none is given."""
-    return TRAINERS[trainer_name(trainer)].newest
+    checks = TRAINERS[trainer_name(trainer)]
+    return checks.newest or checks.schema.newest
 
 
 def violations(
@@ -47,10 +50,20 @@ def violations(
     Missing keys take that version's defaults. `processes` is the number of training processes, where the trainer
     counts them; without it, one per GPU less the one of a vLLM server. Rules about an unknown number are skipped.
     """
-    checks = TRAINERS[trainer_name(trainer)]
-    number = parse_version(version or checks.newest)
-    for name, value in (("processes", processes), ("gpus", gpus)):
+    name = trainer_name(trainer)
+    used = version or newest_version(name)
+    for what, value in (("processes", processes), ("gpus", gpus)):
         if value is not None and value < 1:
-            raise ValueError(f"{name} is {value}; at least 1 is needed")
-    settings = Settings(config=config, defaults=checks.defaults(number), version=number, processes=processes, gpus=gpus)
-    return list(checks.rules(settings))
+            raise ValueError(f"{what} is {value}; at least 1 is needed")
+    checks = TRAINERS[name]
+    named = {checks.schema.aliases.get(key, key): value for key, value in config.items()}
+    defaults, number = _defaults(name, used), parse_version(used)
+    return list(checks.rules(Settings(config=named, defaults=defaults, version=number, processes=processes, gpus=gpus)))
+
+
+@cache
+def _defaults(name: str, version: str) -> Mapping[str, Any]:
+    """The defaults of a version."""
+    checks = TRAINERS[name]
+    every = {**checks.schema.defaults, **checks.differ}
+    return {key: value.at(version) if isinstance(value, Since) else value for key, value in every.items()}

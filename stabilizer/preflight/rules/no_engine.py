@@ -26,7 +26,7 @@ ID = "generation/no-engine"
 
 def check(view: View) -> Iterator[Finding]:
     """One remark."""
-    if view.config.trainer.validity not in ("trl", "open-r1") or view.value("algorithm") == "ppo":
+    if view.config.trainer.name not in ("trl", "open-r1") or view.value("algorithm") == "ppo":
         return
     if view.ask.raw("use_vllm") is None or view.ask.flag("use_vllm"):
         return

@@ -26,7 +26,7 @@ from stabilizer.preflight.rules.base import Finding, found
 from stabilizer.trainers.constraints import Violation
 from stabilizer.trainers.quantities import View
 from stabilizer.trainers.trl.config import algorithm
-from stabilizer.trainers.validity import violations
+from stabilizer.trainers.validity import TRAINERS, violations
 
 ID = "trainer/rejects"
 USUAL_GROUP = 8
@@ -40,8 +40,6 @@ LARGEST = 4096
 
 def check(view: View) -> Iterator[Finding]:
     """One finding for every check that fails."""
-    if not view.config.trainer.validity:
-        return
     config = view.config.plain()
     for violation in asked(view, config):
         change, others = remedies(view, config, violation)
@@ -60,12 +58,13 @@ def check(view: View) -> Iterator[Finding]:
 
 
 def asked(view: View, config: dict[str, Any]) -> list[Violation]:
-    """What the trainer objects to in these settings."""
-    name = view.config.trainer.validity
+    """What the trainer objects to in these settings; nothing where its checks are not known."""
+    name = view.config.trainer.name
     if name == "trl":
         name = {"rloo": "trl-rloo", "ppo": "trl-ppo"}.get(algorithm(view.config), name)
-    version = view.config.version_used
-    return violations(name, version, config, processes=view.config.processes, gpus=view.config.gpus)
+    if name not in TRAINERS:
+        return []
+    return violations(name, view.config.version_used, config, processes=view.config.processes, gpus=view.config.gpus)
 
 
 def remedies(view: View, config: dict[str, Any], violation: Violation) -> tuple[dict[str, Any], tuple[str, ...]]:

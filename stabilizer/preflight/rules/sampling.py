@@ -42,7 +42,7 @@ def _truncation(view: View) -> Iterator[Finding]:
     names = [name for name, on in truncates.items() if on]
     if not names:
         return
-    off = {"top_p": 1.0, "top_k": 0 if view.config.trainer.validity in ("trl", "open-r1") else -1, "min_p": None}
+    off = {"top_p": 1.0, "top_k": 0 if view.config.trainer.name in ("trl", "open-r1") else -1, "min_p": None}
     cuts = {view[name].key: off[name] for name in names}
     said = ", ".join(f"{_last(view[name].key)} {view.number(name):g}" for name in names)
     corrected = bool(view.value("correction"))

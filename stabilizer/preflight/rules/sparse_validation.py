@@ -33,7 +33,7 @@ RATHER_WIDE = 50
 
 def check(view: View) -> Iterator[Finding]:
     """One finding for validation, one for checkpoints."""
-    by_update = view.config.trainer.validity in ("trl", "open-r1")
+    by_update = view.config.trainer.name in ("trl", "open-r1")
     wanted = _wanted(view, by_update)
     for name, (what, fewest) in INTERVALS.items():
         at = view[name]

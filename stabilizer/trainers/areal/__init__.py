@@ -12,7 +12,7 @@ FAMILY = Family(
             id="areal",
             packages=("areal",),
             schema=config.AREAL,
-            checks=Checks(newest=validity.NEWEST, rules=validity.areal, defaults=lambda version: validity.DEFAULTS),
+            checks=Checks(validity.areal, config.AREAL),
             advice=knobs.AREAL,
             metrics=(log.NAMES,),
             switches={"value/loss": "with a critic: section"},

@@ -26,6 +26,8 @@ DEFAULTS: dict[str, Any] = {
     "actor.use_decoupled_loss": False,
     "actor.use_lora": False,
     "actor.dtype": "bfloat16",
+    "actor.rejection_sampling.metric": "ratio",
+    "actor.rejection_sampling.upper": 5.0,
     "sglang.context_length": 32768,
 }
 
@@ -136,6 +138,5 @@ AREAL = Schema(
     recipe_name="AReaL's GSM8K example",
     memory=("max_tokens_per_mb", "n_mbs", "mem_fraction_static", "gpu_memory_utilization"),
     versions=("0.3.1", "0.3.3", "0.3.4", "0.4.0", "0.5.0", "0.5.2", "1.0.0", "1.0.2", "1.0.4"),
-    validity="areal",
     kl_fix=kl_in_reward,
 )  # fmt: skip

@@ -5,21 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from stabilizer.trainers.constraints import Settings, Violation, divisors, near_multiple, nearest, positive
+from stabilizer.trainers.constraints import Refusals, Settings, Violation, divisors, near_multiple, nearest, positive
 
-NEWEST = "1.0.4"
-DEFAULTS = {
-    "train_dataset.batch_size": 1,
-    "gconfig.n_samples": 1,
-    "actor.ppo_n_minibatches": 4,
-    "actor.rejection_sampling.metric": "ratio",
-    "actor.rejection_sampling.upper": 5.0,
-    "total_train_epochs": 1,
-}
 _SOURCE = "areal 1.0.4, areal/api/cli_args.py"
 _REJECTION = "actor.rejection_sampling"
 _LEGACY = ("behave_imp_weight_cap", "behave_imp_weight_mode")
 _DATA_PARALLEL = re.compile(r"d(\d{1,6})")
+_refuse = Refusals("areal", _SOURCE)
 
 
 def areal(settings: Settings) -> Iterator[Violation]:
@@ -34,10 +26,6 @@ def areal(settings: Settings) -> Iterator[Violation]:
     yield from _rejection(settings)
     yield from _sapo(settings)
     yield from _levels(settings)
-
-
-def _refuse(rule: str, key: str, message: str, expected: str, source: str = _SOURCE) -> Violation:
-    return Violation(rule=f"areal/{rule}", key=key, message=message, expected=expected, source=source)
 
 
 def ranks(settings: Settings) -> int | None:

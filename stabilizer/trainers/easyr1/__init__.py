@@ -15,7 +15,7 @@ FAMILY = Family(
             parent="verl",
             packages=("easyr1",),
             schema=config.EASYR1,
-            checks=Checks(newest=validity.NEWEST, rules=validity.easyr1, defaults=lambda version: validity.DEFAULTS),
+            checks=Checks(validity.easyr1, config.EASYR1),
             advice=knobs.EASYR1,
             metrics=(names.EASYR1_NAMES, names.NAMES),
             switches={"policy/kl_ref": "with algorithm.disable_kl=false"},

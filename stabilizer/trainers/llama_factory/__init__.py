@@ -14,9 +14,7 @@ FAMILY = Family(
             parent="trl",
             packages=("llamafactory", "llmtuner"),
             schema=config.LLAMA_FACTORY,
-            checks=Checks(
-                newest=validity.NEWEST, rules=validity.llama_factory, defaults=lambda version: validity.DEFAULTS
-            ),
+            checks=Checks(validity.llama_factory, config.LLAMA_FACTORY),
             advice=knobs.LLAMA_FACTORY,
             metrics=(state.NAMES,),
             settings={

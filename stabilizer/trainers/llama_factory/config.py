@@ -10,6 +10,7 @@ from stabilizer.trainers.schema import Schema
 DEFAULTS: dict[str, Any] = {
     "stage": "sft",
     "finetuning_type": "lora",
+    "reward_model_type": "lora",
     "learning_rate": 5e-5,
     "per_device_train_batch_size": 8,
     "gradient_accumulation_steps": 1,
@@ -108,5 +109,4 @@ LLAMA_FACTORY = Schema(
     memory=("gradient_checkpointing",),
     parent="trl",
     versions=("0.8.0", "0.9.0", "0.9.1", "0.9.2", "0.9.3", "0.9.4", "0.9.5", "0.9.6"),
-    validity="llama-factory",
 )  # fmt: skip

@@ -4,22 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from stabilizer.trainers.constraints import Settings, Violation, positive
+from stabilizer.trainers.constraints import Refusals, Settings, Violation, positive
 
-NEWEST = "0.9.6"
-DEFAULTS = {
-    "stage": "sft",
-    "finetuning_type": "lora",
-    "reward_model_type": "lora",
-    "per_device_train_batch_size": 8,
-    "gradient_accumulation_steps": 1,
-    "ppo_buffer_size": 1,
-    "ppo_epochs": 4,
-    "do_train": False,
-}
 _PARSER = "LLaMA-Factory 0.9, src/llamafactory/hparams/parser.py"
 _METHOD = "LLaMA-Factory 0.9, src/llamafactory/hparams/finetuning_args.py"
 _LOGGERS = ("wandb", "tensorboard", "trackio", "none", "[]")
+_refuse = Refusals("llama-factory", _PARSER)
 
 
 def llama_factory(settings: Settings) -> Iterator[Violation]:
@@ -30,10 +20,6 @@ def llama_factory(settings: Settings) -> Iterator[Violation]:
         yield from _ppo(settings)
     yield from _methods(settings)
     yield from _data(settings)
-
-
-def _refuse(rule: str, key: str, message: str, expected: str, source: str = _PARSER) -> Violation:
-    return Violation(rule=f"llama-factory/{rule}", key=key, message=message, expected=expected, source=source)
 
 
 def _ppo(settings: Settings) -> Iterator[Violation]:

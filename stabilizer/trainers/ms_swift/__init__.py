@@ -15,7 +15,7 @@ FAMILY = Family(
             parent="trl",
             packages=("swift",),
             schema=config.MS_SWIFT,
-            checks=Checks(newest=validity.NEWEST, rules=validity.ms_swift, defaults=validity.defaults),
+            checks=Checks(validity.ms_swift, config.MS_SWIFT),
             advice=knobs.MS_SWIFT,
             metrics=(state.NAMES,),
             switches={"policy/kl_ref": "with beta above 0", "policy/entropy": "with log_entropy true"},

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from stabilizer.configs.config import parse_version
 from stabilizer.trainers.quantities import Ask, Quantity, Since, divided, every, times
 from stabilizer.trainers.schema import Schema
 
@@ -13,6 +12,7 @@ DEFAULTS: dict[str, Any] = {
     "rlhf_type": "dpo",
     "beta": 0.04,
     "per_device_train_batch_size": 1,
+    "gradient_accumulation_steps": Since((("3.0", None), ("3.7", 1))),
     "num_generations": 8,
     "num_iterations": 1,
     "epsilon": 0.2,
@@ -21,7 +21,7 @@ DEFAULTS: dict[str, Any] = {
     "top_k": Since((("3.0", 50), ("4.1", -1))),
     "max_completion_length": 512,
     "use_vllm": False,
-    "vllm_mode": Since((("3.5", "colocate"), ("3.12", None))),
+    "vllm_mode": Since((("3.0", None), ("3.5", "colocate"), ("3.12", None))),
     "warmup_ratio": 0.0,
     "lr_scheduler_type": "cosine",
     "logging_steps": 5,
@@ -39,9 +39,8 @@ ALIASES = {"train_type": "tuner_type", "sft_type": "tuner_type", "response_lengt
            "max_new_tokens": "max_completion_length"}  # fmt: skip
 LR_FULL, LR_ADAPTER = 1e-5, 1e-4
 """Its learning rates where none is given: of all weights, and of an adapter."""
-GRPO_ACCUMULATES_1 = (3, 7)
-"""Version from which GRPO accumulates nothing by itself; before, as much as fills a batch of 16."""
 FILLED = 16
+"""Completions of a batch that GRPO fills by accumulation where none is set, up to 3.6."""
 
 
 def quantities(ask: Ask) -> dict[str, Quantity]:
@@ -117,7 +116,7 @@ def _by_command(ask: Ask) -> str:
 def _accumulation(ask: Ask) -> float | None:
     """Passes behind an update."""
     said = ask.num("gradient_accumulation_steps")
-    if said is not None or parse_version(ask.config.version_used) >= GRPO_ACCUMULATES_1:
+    if said is not None:
         return said or 1
     one = times(ask.num("per_device_train_batch_size"), ask.config.processes or ask.config.gpus)
     return None if one is None else max(1.0, -(-FILLED // one))
@@ -191,6 +190,5 @@ MS_SWIFT = Schema(
     parent="trl",
     versions=("3.0.0", "3.2.0", "3.3.0", "3.5.0", "3.7.0", "3.9.0", "3.10.0", "3.12.0", "4.0.0", "4.1.0", "4.3.0",
               "4.5.0", "4.6.0"),
-    validity="ms-swift",
     kl_fix=small_beta,
 )  # fmt: skip

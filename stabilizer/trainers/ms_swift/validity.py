@@ -8,33 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
 
-from stabilizer.configs.config import Version
 from stabilizer.trainers.constraints import Settings, Violation, divisors, near_multiple, nearest, positive
 
-NEWEST = "4.6.0"
 SIZES = ("per_device_train_batch_size", "gradient_accumulation_steps", "steps_per_generation", "generation_batch_size")
-ACCUMULATES_ONE = (3, 7, 0)
-"""From this version on GRPO accumulates nothing by itself."""
-
-
-def defaults(version: Version) -> dict[str, Any]:
-    """The defaults of the keys the rules read, in that version."""
-    return {
-        "rlhf_type": "dpo",
-        "per_device_train_batch_size": 1,
-        "per_device_eval_batch_size": 1,
-        "num_generations": 8,
-        "use_vllm": False,
-        "advantage_estimator": "grpo",
-        "truncation_strategy": "left",
-        "importance_sampling_level": "token",
-        "sequence_parallel_size": 1,
-        "top_entropy_quantile": 1.0,
-        **({"gradient_accumulation_steps": 1} if version >= ACCUMULATES_ONE else {}),
-        **({"vllm_mode": "colocate"} if (3, 5, 0) <= version < (3, 12, 0) else {}),
-    }
 
 
 def ms_swift(settings: Settings) -> Iterator[Violation]:

@@ -13,7 +13,7 @@ FAMILY = Family(
             id="nemo_rl",
             packages=("nemo_rl",),
             schema=config.NEMO_RL,
-            checks=Checks(newest=validity.NEWEST, rules=validity.nemo_rl, defaults=lambda version: validity.DEFAULTS),
+            checks=Checks(validity.nemo_rl, config.NEMO_RL, newest="2026.8"),  # released as source only
             advice=knobs.NEMO_RL,
             metrics=(log.NAMES,),
             gpu_memory=(

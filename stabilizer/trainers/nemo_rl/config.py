@@ -16,8 +16,10 @@ DEFAULTS: dict[str, Any] = {
     "loss_fn.reference_policy_kl_penalty": 0.01,
     "loss_fn.ratio_clip_min": 0.2,
     "loss_fn.ratio_clip_max": 0.2,
+    "loss_fn.token_level_loss": True,
     "loss_fn.use_importance_sampling_correction": False,
     "policy.train_global_batch_size": 512,
+    "policy.train_micro_batch_size": 4,
     "policy.optimizer.kwargs.lr": 5e-6,
     "policy.max_grad_norm": 1.0,
     "policy.precision": "bfloat16",
@@ -92,7 +94,6 @@ NEMO_RL = Schema(
     recipes={"grpo": {"lr": 5e-6, "prompts_update": 32, "prompts_rollout": 32, "updates": 1}},
     recipe_name="examples/configs/grpo_math_1B.yaml",
     memory=("train_micro_batch_size", "logprob_batch_size", "gpu_memory_utilization"),
-    validity="nemo-rl",
     strict_yaml=True,
     kl_fix=kl_in_loss,
 )  # fmt: skip

@@ -8,24 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from stabilizer.trainers.constraints import Settings, Violation, divisors, near_multiple, nearest, positive
+from stabilizer.trainers.constraints import Refusals, Settings, Violation, divisors, near_multiple, nearest, positive
 
-NEWEST = "2026.8"
-"""Released as source only: the rules are those of August 2026."""
-DEFAULTS = {
-    "grpo.num_prompts_per_step": 32,
-    "grpo.num_generations_per_prompt": 16,
-    "grpo.batch_multiplier": 1,
-    "grpo.val_num_generations_per_prompt": 1,
-    "policy.train_global_batch_size": 512,
-    "policy.train_micro_batch_size": 4,
-    "loss_fn.reference_policy_kl_penalty": 0.01,
-    "loss_fn.token_level_loss": True,
-    "cluster.gpus_per_node": 1,
-    "cluster.num_nodes": 1,
-}
 _GRPO, _LOSS = "NeMo-RL, nemo_rl/algorithms/grpo.py", "NeMo-RL, ClippedPGLossFn"
 _BATCH = "NeMo-RL, nemo_rl/distributed/batched_data_dict.py"
+_refuse = Refusals("nemo-rl", _GRPO)
 
 
 def nemo_rl(settings: Settings) -> Iterator[Violation]:
@@ -65,42 +52,27 @@ def _batches(settings: Settings, prompts: int, group: int, size: int, micro: int
     step, parallel = prompts * group, ranks(settings)
     key = "policy.train_global_batch_size"
     if step % size:
-        yield Violation(
-            rule="nemo-rl/global-divides-step",
-            key=key,
-            message=f"total batch size ({prompts} x {group} = {step}) is not a multiple of train_global_batch_size "
-            f"({size})",
-            expected=f"{key} {nearest(size, [n for n in divisors(step) if parallel < 1 or n % parallel == 0])}",
-            source=_BATCH,
-        )
+        text = f"total batch size ({prompts} x {group} = {step}) is not a multiple of train_global_batch_size ({size})"
+        change = f"{key} {nearest(size, [n for n in divisors(step) if parallel < 1 or n % parallel == 0])}"
+        yield _refuse("global-divides-step", key, text, change, _BATCH)
     if parallel < 1:
         return
     if size % parallel:
-        yield Violation(
-            rule="nemo-rl/global-batch-ranks",
-            key=key,
-            message=f"batch size ({size}) is not a multiple of shards ({parallel})",
-            expected=f"{key} {near_multiple(size, parallel)}",
-            source=_BATCH,
-        )
+        text = f"batch size ({size}) is not a multiple of shards ({parallel})"
+        yield _refuse("global-batch-ranks", key, text, f"{key} {near_multiple(size, parallel)}", _BATCH)
     elif size // parallel % micro and not _packs(settings):
-        yield Violation(
-            rule="nemo-rl/micro-divides-rank",
-            key="policy.train_micro_batch_size",
-            message=f"data dict size ({size} / {parallel} = {size // parallel}) is not a multiple of the provided "
-            f"microbatch size ({micro})",
-            expected=f"policy.train_micro_batch_size {nearest(micro, divisors(size // parallel))}",
-            source=_BATCH,
+        text = (
+            f"data dict size ({size} / {parallel} = {size // parallel}) is not a multiple of the provided "
+            f"microbatch size ({micro})"
         )
+        change = f"policy.train_micro_batch_size {nearest(micro, divisors(size // parallel))}"
+        yield _refuse("micro-divides-rank", "policy.train_micro_batch_size", text, change, _BATCH)
     if settings.flag("loss_fn.force_on_policy_ratio") and size != step:
-        yield Violation(
-            rule="nemo-rl/on-policy-ratio",
-            key=key,
-            message=f"force_on_policy_ratio requires train_global_batch_size ({size}) == num_prompts_per_step * "
-            f"num_generations_per_prompt ({step})",
-            expected=f"{key} {step}",
-            source=_GRPO,
+        text = (
+            f"force_on_policy_ratio requires train_global_batch_size ({size}) == num_prompts_per_step * "
+            f"num_generations_per_prompt ({step})"
         )
+        yield _refuse("on-policy-ratio", key, text, f"{key} {step}")
 
 
 def _packs(settings: Settings) -> bool:
@@ -108,37 +80,34 @@ def _packs(settings: Settings) -> bool:
 
 
 def _switches(settings: Settings) -> Iterator[Violation]:
-    def refuse(rule: str, key: str, message: str, expected: str, source: str) -> Violation:
-        return Violation(rule=f"nemo-rl/{rule}", key=key, message=message, expected=expected, source=source)
-
     multiplier = settings.real("grpo.batch_multiplier")
     if multiplier is not None and multiplier > 1 and not settings.flag("grpo.use_dynamic_sampling"):
         text = f"batch_multiplier>1 can only be used if use_dynamic_sampling=True; it is {multiplier:g}"
-        yield refuse("batch-multiplier", "grpo.batch_multiplier", text, "1, or use_dynamic_sampling true", _GRPO)
+        yield _refuse("batch-multiplier", "grpo.batch_multiplier", text, "1, or use_dynamic_sampling true")
     if settings.flag("loss_fn.sequence_level_importance_ratios") and settings.flag("loss_fn.token_level_loss"):
         text = "sequence-level importance sampling (e.g. GSPO) is mutually exclusive with token-level loss"
-        yield refuse("sequence-ratios", "loss_fn.token_level_loss", text, "token_level_loss false", _LOSS)
+        yield _refuse("sequence-ratios", "loss_fn.token_level_loss", text, "token_level_loss false", _LOSS)
     truncates = settings.get("loss_fn.truncated_importance_sampling_ratio") is not None
     if truncates and not settings.flag("loss_fn.use_importance_sampling_correction"):
         key = "loss_fn.use_importance_sampling_correction"
         text = "truncated importance sampling is only supported when use_importance_sampling_correction is True"
-        yield refuse("truncated-is", key, text, f"{key} true", _LOSS)
+        yield _refuse("truncated-is", key, text, f"{key} true", _LOSS)
     clip = settings.real("loss_fn.ratio_clip_c")
     if clip is not None and clip <= 1:
         text = f"ratio_clip_c must exceed 1 representing a lower bound of the ratios, got {clip:g}"
-        yield refuse("ratio-clip-c", "loss_fn.ratio_clip_c", text, "3 to 10, or null", _LOSS)
+        yield _refuse("ratio-clip-c", "loss_fn.ratio_clip_c", text, "3 to 10, or null", _LOSS)
     if settings.flag("grpo.skip_reference_policy_logprobs_calculation"):
         if settings.real("loss_fn.reference_policy_kl_penalty") != 0.0:
             key = "loss_fn.reference_policy_kl_penalty"
             text = "grpo.skip_reference_policy_logprobs_calculation=True requires reference_policy_kl_penalty == 0"
-            yield refuse("skip-reference", key, text, f"{key} 0", _GRPO)
+            yield _refuse("skip-reference", key, text, f"{key} 0")
     if settings.get("grpo.stop_at_validation_metric") is not None:
         key = "grpo.stop_at_validation_threshold"
         if settings.get(key) is None:
             text = f"{key} must be set when grpo.stop_at_validation_metric is set"
-            yield refuse("stop-threshold", key, text, "a threshold such as 0.9", _GRPO)
+            yield _refuse("stop-threshold", key, text, "a threshold such as 0.9")
         passes = settings.text("grpo.stop_at_validation_metric") == "pass_k"
         if passes and (settings.number("grpo.val_num_generations_per_prompt") or 1) <= 1:
             key = "grpo.val_num_generations_per_prompt"
             text = f"grpo.stop_at_validation_metric='pass_k' requires {key} > 1"
-            yield refuse("stop-pass-k", key, text, f"{key} 2 or more", _GRPO)
+            yield _refuse("stop-pass-k", key, text, f"{key} 2 or more")

@@ -13,7 +13,7 @@ FAMILY = Family(
             id="openrlhf",
             packages=("openrlhf",),
             schema=config.OPENRLHF,
-            checks=Checks(newest=validity.NEWEST, rules=validity.openrlhf, defaults=lambda version: validity.DEFAULTS),
+            checks=Checks(validity.openrlhf, config.OPENRLHF),
             advice=knobs.OPENRLHF,
             metrics=(log.NAMES,),
             switches={

@@ -25,6 +25,7 @@ ALIASES = {
     "partial_rollout": "train.partial_rollout_enable",
     "agent_func_path": "train.agent_func_path",
     "colocate_all_models": "train.colocate_all",
+    "colocate_actor_ref": "train.colocate_actor_ref",
     "use_dynamic_batch": "train.dynamic_batch_enable",
     "init_kl_coef": "algo.kl.init_coef",
     "kl_target": "algo.kl.target",
@@ -79,6 +80,8 @@ ALIASES = {
     "param_dtype": "ds.param_dtype",
     "adam_offload": "ds.adam_offload",
     "packing_samples": "ds.packing_samples",
+    "ring_attn_size": "ds.ring_attn_size",
+    "ds_tensor_parallel_size": "ds.tensor_parallel_size",
     "lora_rank": "ds.lora.rank",
     "lora_alpha": "ds.lora.alpha",
     "load_in_4bit": "ds.load_in_4bit",
@@ -112,10 +115,12 @@ ALIASES = {
 """Plain flag -> dotted flag."""
 DEFAULTS: dict[str, Any] = {
     "rollout.batch_size": 1024,
+    "rollout.micro_batch_size": 1,
     "rollout.n_samples_per_prompt": 1,
     "rollout.temperature": 1.0,
     "rollout.top_p": 1.0,
     "train.batch_size": 128,
+    "train.micro_batch_size": 1,
     "train.max_epochs": 1,
     "train.num_episodes": 1,
     "algo.kl.init_coef": 0.01,
@@ -207,6 +212,5 @@ OPENRLHF = Schema(
     recipes={kind: {"lr": 1e-6} for kind in ("ppo", "grpo", "rloo", "reinforce")},
     recipe_name="OpenRLHF's defaults",
     memory=("micro_batch_size", "max_tokens_per_gpu", "gpu_memory_utilization"),
-    validity="openrlhf",
     kl_fix=kl_in_loss,
 )

@@ -3,76 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
-from stabilizer.trainers.constraints import Settings, Violation, divisors, nearest, positive
+from stabilizer.trainers.constraints import Refusals, Settings, Violation, divisors, nearest, positive
 
-NEWEST = "0.11.2"
-OLD_FLAGS = {
-    "rollout_batch_size": "rollout.batch_size",
-    "micro_rollout_batch_size": "rollout.micro_batch_size",
-    "train_batch_size": "train.batch_size",
-    "micro_train_batch_size": "train.micro_batch_size",
-    "n_samples_per_prompt": "rollout.n_samples_per_prompt",
-    "advantage_estimator": "algo.advantage.estimator",
-    "actor_num_nodes": "actor.num_nodes",
-    "actor_num_gpus_per_node": "actor.num_gpus_per_node",
-    "ring_attn_size": "ds.ring_attn_size",
-    "ds_tensor_parallel_size": "ds.tensor_parallel_size",
-    "dynamic_filtering": "algo.dynamic_filtering_enable",
-    "dynamic_filtering_reward_range": "algo.dynamic_filtering_range",
-    "remote_rm_url": "reward.remote_url",
-    "agent_func_path": "train.agent_func_path",
-    "async_train": "train.async_enable",
-    "partial_rollout": "train.partial_rollout_enable",
-    "vllm_enable_sleep": "vllm.enable_sleep",
-    "colocate_all_models": "train.colocate_all",
-    "vllm_generate_batch_size": "rollout.vllm_generate_batch_size",
-    "packing_samples": "ds.packing_samples",
-    "vllm_num_engines": "vllm.num_engines",
-    "vllm_tensor_parallel_size": "vllm.tensor_parallel_size",
-    "colocate_actor_ref": "train.colocate_actor_ref",
-    "init_kl_coef": "algo.kl.init_coef",
-    "ref_num_nodes": "ref.num_nodes",
-    "ref_num_gpus_per_node": "ref.num_gpus_per_node",
-    "dual_clip": "actor.dual_clip",
-    "eval_dataset": "eval.dataset",
-}
-DEFAULTS = {
-    "rollout.batch_size": 1024,
-    "rollout.micro_batch_size": 1,
-    "rollout.n_samples_per_prompt": 1,
-    "train.batch_size": 128,
-    "train.micro_batch_size": 1,
-    "algo.advantage.estimator": "gae",
-    "algo.dynamic_filtering_range": (0, 1),
-    "actor.num_nodes": 1,
-    "actor.num_gpus_per_node": 8,
-    "algo.kl.init_coef": 0.01,
-    "ref.num_nodes": 1,
-    "ref.num_gpus_per_node": 8,
-    "vllm.num_engines": None,
-    "vllm.tensor_parallel_size": 1,
-    "ds.ring_attn_size": 1,
-    "ds.tensor_parallel_size": 1,
-}
 _CLI = "openrlhf 0.11.2, openrlhf/cli/train_ppo_ray.py"
+_refuse = Refusals("openrlhf", _CLI)
 
 
 def openrlhf(settings: Settings) -> Iterator[Violation]:
     """Group estimators, enough batches for the actor's processes, whole DeepSpeed batches, switches."""
-    settings = replace(settings, config={OLD_FLAGS.get(key, key): value for key, value in settings.config.items()})
     sizes = ("rollout.batch_size", "rollout.micro_batch_size", "train.batch_size", "train.micro_batch_size")
     wrong = list(positive(settings, "openrlhf", _CLI, *sizes, "rollout.n_samples_per_prompt"))
     yield from wrong
     n, estimator = settings.number("rollout.n_samples_per_prompt"), settings.text("algo.advantage.estimator")
     if estimator in ("rloo", "reinforce_baseline", "group_norm", "dr_grpo") and n is not None and n <= 1:
-        yield Violation(
-            rule="openrlhf/group-size",
-            key="rollout.n_samples_per_prompt",
-            message=f"{estimator} requires n_samples_per_prompt > 1; it is {n}",
-            expected="rollout.n_samples_per_prompt 2 or more, commonly 8",
-            source=_CLI,
+        text = f"{estimator} requires n_samples_per_prompt > 1; it is {n}"
+        yield _refuse(
+            "group-size", "rollout.n_samples_per_prompt", text, "rollout.n_samples_per_prompt 2 or more, commonly 8"
         )
     if not wrong:
         yield from _batches(settings, n)
@@ -102,31 +49,28 @@ def _batches(settings: Settings, n: int | None) -> Iterator[Violation]:
         ranks(settings),
     )
     if rollout is not None and micro_rollout is not None and n is not None and n * rollout // micro_rollout < parallel:
-        yield Violation(
-            rule="openrlhf/enough-sample-batches",
-            key="rollout.micro_batch_size",
-            message=f"the number of sample batches ({n} x {rollout} // {micro_rollout} = "
-            f"{n * rollout // micro_rollout}) must be at least the number of actor processes ({parallel})",
-            expected=f"rollout.micro_batch_size {max(n * rollout // max(parallel, 1), 1)} or less",
-            source=_CLI,
+        text = (
+            f"the number of sample batches ({n} x {rollout} // {micro_rollout} = "
+            f"{n * rollout // micro_rollout}) must be at least the number of actor processes ({parallel})"
         )
+        change = f"rollout.micro_batch_size {max(n * rollout // max(parallel, 1), 1)} or less"
+        yield _refuse("enough-sample-batches", "rollout.micro_batch_size", text, change)
     dynamic = settings.flag("train.dynamic_batch_enable")
     if train is not None and micro is not None and parallel > 0 and not dynamic and train % (micro * parallel):
         fitting = [size for size in divisors(train // parallel)] if train % parallel == 0 else []
         unit = micro * parallel
         choices = f"train.micro_batch_size {nearest(micro, fitting)}; or " if fitting else ""
-        yield Violation(
-            rule="openrlhf/train-batch-ranks",
-            key="train.batch_size",
-            message=f"train.batch_size ({train}) must be train.micro_batch_size ({micro}) x accumulation x {parallel} "
-            "actor processes",
-            expected=f"{choices}train.batch_size {max(unit, train // unit * unit)} or another multiple of {unit}",
-            source="openrlhf 0.11.2, DeepSpeed's own batch check",
+        text = (
+            f"train.batch_size ({train}) must be train.micro_batch_size ({micro}) x accumulation x {parallel} "
+            "actor processes"
         )
-
-
-def _refuse(rule: str, key: str, message: str, expected: str) -> Violation:
-    return Violation(rule=f"openrlhf/{rule}", key=key, message=message, expected=expected, source=_CLI)
+        yield _refuse(
+            "train-batch-ranks",
+            "train.batch_size",
+            text,
+            f"{choices}train.batch_size {max(unit, train // unit * unit)} or another multiple of {unit}",
+            "openrlhf 0.11.2, DeepSpeed's own batch check",
+        )
 
 
 def _switches(settings: Settings, n: int | None) -> Iterator[Violation]:

@@ -13,7 +13,7 @@ FAMILY = Family(
             id="prime_rl",
             packages=("prime_rl",),
             schema=config.PRIME_RL,
-            checks=Checks(newest=validity.NEWEST, rules=validity.prime_rl, defaults=lambda version: validity.DEFAULTS),
+            checks=Checks(validity.prime_rl, config.PRIME_RL, newest="2026.8"),  # released as source only
             advice=knobs.PRIME_RL,
             metrics=(log.NAMES,),
             gpu_memory=(

@@ -67,5 +67,4 @@ PRIME_RL = Schema(
     recipes={"grpo": {"lr": 1e-6, "prompts_update": 8, "updates": 1}},
     recipe_name="examples/basic/reverse-text/rl.toml",
     memory=("micro_batch_size", "gpu_memory_utilization"),
-    validity="prime-rl",
 )  # fmt: skip

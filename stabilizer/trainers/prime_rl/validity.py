@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from stabilizer.trainers.constraints import Settings, Violation, divisors, near_multiple, nearest, positive
+from stabilizer.trainers.constraints import Refusals, Settings, Violation, divisors, near_multiple, nearest, positive
 
-NEWEST = "2026.8"
-"""Released as source only: the rules are those of August 2026."""
-DEFAULTS = {"orchestrator.group_size": 1}
 _SOURCE = "prime-rl, configs/orchestrator.py resolve_batching"
+_refuse = Refusals("prime-rl", _SOURCE)
 
 
 def prime_rl(settings: Settings) -> Iterator[Violation]:
@@ -24,42 +22,29 @@ def prime_rl(settings: Settings) -> Iterator[Violation]:
     old = named("rollouts_per_example")
     group_key = old if old in settings.config else named("group_size")
     group = settings.number(group_key)
-    batch_set, token_set = (settings.get(named(key)) is not None for key in ("batch_size", "token_batch_size"))
+    batch_set, token_set = (settings.config.get(named(key)) is not None for key in ("batch_size", "token_batch_size"))
     wrong = list(positive(settings, "prime-rl", _SOURCE, group_key, named("batch_size")))
     yield from wrong
     if batch_set and token_set:
-        yield Violation(
-            rule="prime-rl/batch-both",
-            key=named("token_batch_size"),
-            message="set exactly one of batch_size or token_batch_size",
-            expected="one of the two",
-            source=_SOURCE,
-        )
+        text = "set exactly one of batch_size or token_batch_size"
+        yield _refuse("batch-both", named("token_batch_size"), text, "one of the two")
         return
-    batch = at("batch_size") if batch_set else None if token_set else 128
+    batch = None if token_set else at("batch_size")
     if wrong or group is None:
         return
     if batch is not None and batch % group:
-        yield Violation(
-            rule="prime-rl/whole-groups",
-            key=named("batch_size"),
-            message=f"batch size ({batch}) must be divisible by the number of samples per problem ({group})",
-            expected=f"{named('batch_size')} {near_multiple(batch, group)}; or {group_key} "
-            f"{nearest(group, divisors(batch))}",
-            source=_SOURCE,
+        text = f"batch size ({batch}) must be divisible by the number of samples per problem ({group})"
+        change = (
+            f"{named('batch_size')} {near_multiple(batch, group)}; or {group_key} {nearest(group, divisors(batch))}"
         )
+        yield _refuse("whole-groups", named("batch_size"), text, change)
     yield from _room_for_prompt(settings)
     for name in ("max_inflight", "initial_inflight"):
         key = f"concurrency.{name}"
         value = at(key)
         if value is not None and value < group:
-            yield Violation(
-                rule="prime-rl/inflight",
-                key=named(key),
-                message=f"concurrency.{name} ({value}) must be at least the number of rollouts per example ({group})",
-                expected=f"{named(key)} {group} or more",
-                source=_SOURCE,
-            )
+            text = f"concurrency.{name} ({value}) must be at least the number of rollouts per example ({group})"
+            yield _refuse("inflight", named(key), text, f"{named(key)} {group} or more")
 
 
 def _room_for_prompt(settings: Settings) -> Iterator[Violation]:
@@ -70,11 +55,9 @@ def _room_for_prompt(settings: Settings) -> Iterator[Violation]:
             key = f"{prefix}{name}"
             most = settings.number(key)
             if whole is not None and most is not None and most >= whole:
-                yield Violation(
-                    rule="prime-rl/no-room-for-prompt",
-                    key=key,
-                    message=f"max_tokens ({most}) takes the whole seq_len ({whole}), which is also the engine's"
-                    " max_model_len: the prompt has no room and every request is refused",
-                    expected=f"leave {key} out, or set it to seq_len minus the longest prompt",
-                    source="PrimeIntellect-ai/prime-rl#699",
+                text = (
+                    f"max_tokens ({most}) takes the whole seq_len ({whole}), which is also the engine's"
+                    " max_model_len: the prompt has no room and every request is refused"
                 )
+                change = f"leave {key} out, or set it to seq_len minus the longest prompt"
+                yield _refuse("no-room-for-prompt", key, text, change, "PrimeIntellect-ai/prime-rl#699")

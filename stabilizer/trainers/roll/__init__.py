@@ -13,7 +13,7 @@ FAMILY = Family(
             id="roll",
             packages=("roll",),
             schema=config.ROLL,
-            checks=Checks(newest=validity.NEWEST, rules=validity.roll, defaults=lambda version: validity.DEFAULTS),
+            checks=Checks(validity.roll, config.ROLL),
             advice=knobs.ROLL,
             metrics=(log.NAMES,),
             switches={"policy/kl_ref": "with use_kl_loss: true", "reward/all_pass_frac": "with more than one answer"},

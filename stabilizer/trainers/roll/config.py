@@ -150,6 +150,5 @@ ROLL = Schema(
     recipe_name="ROLL's examples",
     memory=("per_device_train_batch_size", "infer_batch_size", "gpu_memory_utilization", "mem_fraction_static"),
     versions=("0.1.0", "0.1.3", "0.2.0", "0.3.0"),
-    validity="roll",
     kl_fix=kl_in_loss,
 )  # fmt: skip

@@ -4,25 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from stabilizer.trainers.constraints import Settings, Violation, near_multiple, nearest, positive
+from stabilizer.trainers.constraints import Refusals, Settings, Violation, near_multiple, nearest, positive
 from stabilizer.trainers.roll.config import PARALLEL, SAMPLED, TRAIN, devices
 
-NEWEST = "0.3.0"
-DEFAULTS = {
-    "rollout_batch_size": 128,
-    "num_return_sequences_in_group": 1,
-    f"{TRAIN}per_device_train_batch_size": 8,
-    f"{TRAIN}gradient_accumulation_steps": 1,
-    "prompt_length": 1024,
-    "async_generation_ratio": 0,
-    "generate_opt_level": 1,
-    "use_policy_loss_type": "PPO",
-}
 _BASE = "roll 0.3.0, roll/configs/base_config.py"
 _SIZES = (
     "rollout_batch_size", "num_return_sequences_in_group", f"{TRAIN}per_device_train_batch_size",
     f"{TRAIN}gradient_accumulation_steps",
 )  # fmt: skip
+_refuse = Refusals("roll", _BASE)
 
 
 def roll(settings: Settings) -> Iterator[Violation]:
@@ -33,10 +23,6 @@ def roll(settings: Settings) -> Iterator[Violation]:
         yield from _batches(settings)
     yield from _lengths(settings)
     yield from _switches(settings)
-
-
-def _refuse(rule: str, key: str, message: str, expected: str, source: str = _BASE) -> Violation:
-    return Violation(rule=f"roll/{rule}", key=key, message=message, expected=expected, source=source)
 
 
 def ranks(settings: Settings) -> int | None:

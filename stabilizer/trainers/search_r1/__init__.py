@@ -15,7 +15,7 @@ FAMILY = Family(
             packages=("search_r1", "search-r1"),
             dumps_as="verl",
             schema=config.SEARCH_R1,
-            checks=Checks(newest=validity.NEWEST, rules=validity.search_r1, defaults=lambda version: validity.DEFAULTS),
+            checks=Checks(validity.search_r1, config.SEARCH_R1, newest="2025.10"),  # released as source only
             advice=knobs.SEARCH_R1,
             metrics=({"actor/entropy_loss": "policy/entropy"}, names.SEARCH_R1_NAMES, names.NAMES),
             switches={"policy/kl_ref": names.KL_SWITCH},

@@ -10,31 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from stabilizer.trainers.constraints import Settings, Violation, divisors, near_multiple, nearest, positive
+from stabilizer.trainers.constraints import Refusals, Settings, Violation, divisors, near_multiple, nearest, positive
 from stabilizer.trainers.verl.validity import gpu_count
 
-NEWEST = "2025.10"
-"""Released as source only: the rules are those of October 2025."""
-DEFAULTS = {
-    "data.train_batch_size": 1024,
-    "data.val_batch_size": 1312,
-    "data.max_prompt_length": 512,
-    "actor_rollout_ref.actor.ppo_mini_batch_size": 256,
-    "actor_rollout_ref.actor.ppo_micro_batch_size": 64,
-    "actor_rollout_ref.actor.ulysses_sequence_parallel_size": 1,
-    "actor_rollout_ref.ref.log_prob_micro_batch_size": 128,
-    "actor_rollout_ref.rollout.log_prob_micro_batch_size": 128,
-    "actor_rollout_ref.rollout.tensor_model_parallel_size": 2,
-    "actor_rollout_ref.rollout.n": 1,
-    "actor_rollout_ref.rollout.n_agent": 1,
-    "critic.ppo_micro_batch_size": 64,
-    "critic.ulysses_sequence_parallel_size": 1,
-    "algorithm.adv_estimator": "gae",
-    "trainer.n_gpus_per_node": 8,
-    "trainer.nnodes": 1,
-}
 _ACTOR, _ROLLOUT, _REF = "actor_rollout_ref.actor", "actor_rollout_ref.rollout", "actor_rollout_ref.ref"
 _WORKER = "Search-R1, verl/workers/fsdp_workers.py"
+_refuse = Refusals("search-r1", _WORKER)
 
 
 def search_r1(settings: Settings) -> Iterator[Violation]:
@@ -47,22 +28,19 @@ def search_r1(settings: Settings) -> Iterator[Violation]:
         return
     if train is not None and agents is not None and train * agents % gpus:
         unit = gpus // math.gcd(gpus, agents)
-        yield Violation(
-            rule="search-r1/train-batch-gpus",
-            key="data.train_batch_size",
-            message=f"the rollout batch ({train} x {agents} = {train * agents}) must divide among {gpus} GPUs",
-            expected=f"data.train_batch_size {near_multiple(train, unit)} (a multiple of {unit})",
-            source="Search-R1, verl/protocol.py DataProto.chunk",
+        text = f"the rollout batch ({train} x {agents} = {train * agents}) must divide among {gpus} GPUs"
+        yield _refuse(
+            "train-batch-gpus",
+            "data.train_batch_size",
+            text,
+            f"data.train_batch_size {near_multiple(train, unit)} (a multiple of {unit})",
+            "Search-R1, verl/protocol.py DataProto.chunk",
         )
     tensor = settings.number(f"{_ROLLOUT}.tensor_model_parallel_size") or 1
     if gpus % tensor:
-        yield Violation(
-            rule="search-r1/rollout-parallel",
-            key=f"{_ROLLOUT}.tensor_model_parallel_size",
-            message=f"rollout world_size {gpus} is not divisible by infer_tp {tensor}",
-            expected=f"tensor_model_parallel_size {nearest(tensor, divisors(gpus))}",
-            source=_WORKER,
-        )
+        text = f"rollout world_size {gpus} is not divisible by infer_tp {tensor}"
+        change = f"tensor_model_parallel_size {nearest(tensor, divisors(gpus))}"
+        yield _refuse("rollout-parallel", f"{_ROLLOUT}.tensor_model_parallel_size", text, change)
     # The critic has no rollout.n to multiply by, but the quotient is the same.
     yield from _mini_and_micro(settings, _ACTOR, gpus)
     if settings.text("algorithm.adv_estimator") == "gae":
@@ -83,23 +61,21 @@ def _mini_and_micro(settings: Settings, section: str, gpus: int) -> Iterator[Vio
     yield from small
     if not small and (mini // parallel) % (micro // parallel):
         fitting = [size * parallel for size in divisors(mini // parallel)]
-        yield Violation(
-            rule="search-r1/micro-divides-mini",
-            key=f"{section}.ppo_micro_batch_size",
-            message=f"ppo_mini_batch_size ({mini}, {mini // parallel} a rank) must be divisible by "
-            f"ppo_micro_batch_size ({micro}, {micro // parallel} a rank)",
-            expected=f"ppo_micro_batch_size {nearest(micro, fitting)}; it costs memory and changes nothing else",
-            source="Search-R1, verl/workers/actor/dp_actor.py" if section == _ACTOR else "Search-R1, dp_critic.py",
+        text = (
+            f"ppo_mini_batch_size ({mini}, {mini // parallel} a rank) must be divisible by "
+            f"ppo_micro_batch_size ({micro}, {micro // parallel} a rank)"
+        )
+        yield _refuse(
+            "micro-divides-mini",
+            f"{section}.ppo_micro_batch_size",
+            text,
+            f"ppo_micro_batch_size {nearest(micro, fitting)}; it costs memory and changes nothing else",
+            "Search-R1, verl/workers/actor/dp_actor.py" if section == _ACTOR else "Search-R1, dp_critic.py",
         )
 
 
 def _at_least_one_each(settings: Settings, key: str, ranks: int) -> Iterator[Violation]:
     size = settings.number(key)
     if size is not None and size < ranks:
-        yield Violation(
-            rule="search-r1/micro-under-gpus",
-            key=key,
-            message=f"{key.rpartition('.')[2]} ({size}) is a total over {ranks} ranks: each would get 0",
-            expected=f"{ranks} or a multiple of it",
-            source=_WORKER,
-        )
+        text = f"{key.rpartition('.')[2]} ({size}) is a total over {ranks} ranks: each would get 0"
+        yield _refuse("micro-under-gpus", key, text, f"{ranks} or a multiple of it")

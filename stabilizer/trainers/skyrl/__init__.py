@@ -13,7 +13,7 @@ FAMILY = Family(
             id="skyrl",
             packages=("skyrl_train",),
             schema=config.SKYRL,
-            checks=Checks(newest=validity.NEWEST, rules=validity.skyrl, defaults=lambda version: validity.DEFAULTS),
+            checks=Checks(validity.skyrl, config.SKYRL),
             advice=knobs.SKYRL,
             metrics=(log.NAMES,),
             gpu_memory=(

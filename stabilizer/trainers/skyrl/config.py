@@ -12,6 +12,8 @@ MINI, OPTIM, ALGO = "trainer.policy_mini_batch_size", "trainer.policy.optimizer_
 DEFAULTS: dict[str, Any] = {
     "trainer.train_batch_size": 1024,
     MINI: 256,
+    "trainer.critic_mini_batch_size": 256,
+    "trainer.micro_train_batch_size_per_gpu": 1,
     "trainer.update_epochs_per_batch": 1,
     "trainer.epochs": 1,
     "trainer.eval_interval": 5,
@@ -95,7 +97,6 @@ SKYRL = Schema(
     recipes={"grpo": {"lr": 1e-6, "prompts_update": 256, "prompts_rollout": 1024, "updates": 4}},
     recipe_name="SkyRL's defaults",
     memory=("micro_train_batch_size_per_gpu", "micro_forward_batch_size_per_gpu", "gpu_memory_utilization"),
-    validity="skyrl",
     read_with={f"{ALGO}kl_loss_coef": f"{ALGO}use_kl_loss"},
     strict_yaml=True,
     kl_fix=kl_in_loss,

@@ -5,31 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from stabilizer.trainers.constraints import Settings, Violation, divisors, near_multiple, nearest, positive
+from stabilizer.trainers.constraints import Refusals, Settings, Violation, divisors, near_multiple, nearest, positive
 
-NEWEST = "0.3.0"
-DEFAULTS = {
-    "trainer.train_batch_size": 1024,
-    "trainer.policy_mini_batch_size": 256,
-    "trainer.critic_mini_batch_size": 256,
-    "trainer.micro_train_batch_size_per_gpu": 1,
-    "trainer.micro_forward_batch_size_per_gpu": 1,
-    "generator.n_samples_per_prompt": 5,
-    "trainer.algorithm.use_kl_loss": True,
-    "trainer.algorithm.advantage_estimator": "grpo",
-    "trainer.placement.policy_num_nodes": 1,
-    "trainer.placement.policy_num_gpus_per_node": 1,
-    "trainer.placement.critic_num_nodes": 1,
-    "trainer.placement.critic_num_gpus_per_node": 1,
-    "trainer.placement.ref_num_nodes": 1,
-    "trainer.placement.ref_num_gpus_per_node": 1,
-    "trainer.policy.sequence_parallel_size": 1,
-    "trainer.critic.sequence_parallel_size": 1,
-    "trainer.ref.sequence_parallel_size": 1,
-    "trainer.strategy": "fsdp",
-}
 _SOURCE = "skyrl 0.3.0, skyrl/train/utils/utils.py validate_batch_sizes"
 _SWITCHES = "skyrl 0.3.0, skyrl/train/utils/utils.py validate_cfg"
+_refuse = Refusals("skyrl", _SOURCE)
 
 
 def skyrl(settings: Settings) -> Iterator[Violation]:
@@ -48,21 +28,13 @@ def skyrl(settings: Settings) -> Iterator[Violation]:
             yield from _role(settings, "critic", n, micro)
         yield from _enough(settings, n)
     if settings.flag("trainer.algorithm.use_kl_in_reward") and settings.flag("trainer.algorithm.use_kl_loss"):
-        yield Violation(
-            rule="skyrl/kl-twice",
-            key="trainer.algorithm.use_kl_in_reward",
-            message="use_kl_in_reward and use_kl_loss should be mutually exclusive",
-            expected="one of them; use_kl_loss True is the default",
-            source=_SWITCHES,
-        )
+        text = "use_kl_in_reward and use_kl_loss should be mutually exclusive"
+        change = "one of them; use_kl_loss True is the default"
+        yield _refuse("kl-twice", "trainer.algorithm.use_kl_in_reward", text, change, _SWITCHES)
     if settings.text("trainer.algorithm.advantage_estimator") == "gae" and not has_critic:
-        yield Violation(
-            rule="skyrl/critic-path",
-            key="trainer.critic.model.path",
-            message="`trainer.critic.model.path` should be provided for PPO training, got `None`",
-            expected="trainer.critic.model.path, usually the policy's own path",
-            source=_SWITCHES,
-        )
+        text = "`trainer.critic.model.path` should be provided for PPO training, got `None`"
+        change = "trainer.critic.model.path, usually the policy's own path"
+        yield _refuse("critic-path", "trainer.critic.model.path", text, change, _SWITCHES)
 
 
 def ranks(settings: Settings, role: str) -> int:
@@ -85,43 +57,28 @@ def _role(settings: Settings, role: str, n: int, micro: int) -> Iterator[Violati
     if train is None or mini is None or parallel < 1:
         return
     if train < mini or train % mini:
-        yield Violation(
-            rule="skyrl/mini-divides-train",
-            key=key,
-            message=f"train_batch_size {train} should be divisible by {role}_mini_batch_size {mini}",
-            expected=f"{key} {nearest(mini, divisors(train))}; "
-            f"or trainer.train_batch_size {near_multiple(train, mini)}",
-            source=_SOURCE,
-        )
+        text = f"train_batch_size {train} should be divisible by {role}_mini_batch_size {mini}"
+        change = f"{key} {nearest(mini, divisors(train))}; or trainer.train_batch_size {near_multiple(train, mini)}"
+        yield _refuse("mini-divides-train", key, text, change)
         return
     per_gpu, train_per_gpu = mini * n // parallel, train * n // parallel
     if per_gpu == 0:
-        yield Violation(
-            rule="skyrl/mini-under-ranks",
-            key=key,
-            message=f"{role}_mini_batch_size {mini} x {n} samples leaves nothing for each of {parallel} ranks",
-            expected=f"{key} {math.ceil(parallel / n)} or more",
-            source=_SOURCE,
-        )
+        text = f"{role}_mini_batch_size {mini} x {n} samples leaves nothing for each of {parallel} ranks"
+        yield _refuse("mini-under-ranks", key, text, f"{key} {math.ceil(parallel / n)} or more")
     elif per_gpu % micro:
-        yield Violation(
-            rule="skyrl/micro-divides-mini",
-            key="trainer.micro_train_batch_size_per_gpu",
-            message=f"normalized {role}_mini_batch_size_per_gpu {per_gpu} should be divisible by "
-            f"micro_train_batch_size_per_gpu {micro}",
-            expected=f"micro_train_batch_size_per_gpu {nearest(micro, divisors(per_gpu))}",
-            source=_SOURCE,
+        text = (
+            f"normalized {role}_mini_batch_size_per_gpu {per_gpu} should be divisible by "
+            f"micro_train_batch_size_per_gpu {micro}"
         )
+        change = f"micro_train_batch_size_per_gpu {nearest(micro, divisors(per_gpu))}"
+        yield _refuse("micro-divides-mini", "trainer.micro_train_batch_size_per_gpu", text, change)
     elif train_per_gpu % per_gpu:
         unit = parallel // math.gcd(parallel, n)
-        yield Violation(
-            rule="skyrl/mini-divides-train-per-gpu",
-            key=key,
-            message=f"normalized {role}_train_batch_size_per_gpu ({train} x {n} // {parallel} = {train_per_gpu}) "
-            f"should be divisible by {role}_mini_batch_size_per_gpu ({mini} x {n} // {parallel} = {per_gpu})",
-            expected=f"{key} a multiple of {unit}",
-            source=_SOURCE,
+        text = (
+            f"normalized {role}_train_batch_size_per_gpu ({train} x {n} // {parallel} = {train_per_gpu}) "
+            f"should be divisible by {role}_mini_batch_size_per_gpu ({mini} x {n} // {parallel} = {per_gpu})"
         )
+        yield _refuse("mini-divides-train-per-gpu", key, text, f"{key} a multiple of {unit}")
 
 
 def _enough(settings: Settings, n: int) -> Iterator[Violation]:
@@ -129,11 +86,9 @@ def _enough(settings: Settings, n: int) -> Iterator[Violation]:
     if settings.flag("trainer.algorithm.use_kl_loss") or settings.flag("trainer.algorithm.use_kl_in_reward"):
         parallel = math.lcm(parallel, max(ranks(settings, "ref"), 1))
     if train is not None and train * n < parallel:
-        yield Violation(
-            rule="skyrl/train-under-ranks",
-            key="trainer.train_batch_size",
-            message=f"train_batch_size * n_samples_per_prompt ({train * n}) should be at least the least common "
-            f"multiple of the data parallel sizes ({parallel})",
-            expected=f"trainer.train_batch_size {math.ceil(parallel / n)} or more",
-            source=_SOURCE,
+        text = (
+            f"train_batch_size * n_samples_per_prompt ({train * n}) should be at least the least common "
+            f"multiple of the data parallel sizes ({parallel})"
         )
+        change = f"trainer.train_batch_size {math.ceil(parallel / n)} or more"
+        yield _refuse("train-under-ranks", "trainer.train_batch_size", text, change)

@@ -12,7 +12,7 @@ FAMILY = Family(
             id="slime",
             packages=("slime", "slime_plugins"),
             schema=config.SLIME,
-            checks=Checks(newest=validity.NEWEST, rules=validity.slime, defaults=lambda version: validity.DEFAULTS),
+            checks=Checks(validity.slime, config.SLIME),
             advice=knobs.SLIME,
             metrics=(log.NAMES,),
             switches={

@@ -127,6 +127,5 @@ SLIME = Schema(
     memory=("micro-batch-size", "max-tokens-per-gpu", "log-probs-max-tokens-per-gpu", "sglang-mem-fraction-static"),
     versions=("0.1.0", "0.2.0", "0.2.2", "0.2.4", "0.3.0", "0.3.1", "0.3.2"),
     hyphens=True,
-    validity="slime",
     kl_fix=kl_in_reward,
 )

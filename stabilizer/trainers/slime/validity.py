@@ -4,26 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from stabilizer.trainers.constraints import Settings, Violation, divisors, near_multiple, nearest, positive
+from stabilizer.trainers.constraints import Refusals, Settings, Violation, divisors, near_multiple, nearest, positive
 
-NEWEST = "0.3.2"
-DEFAULTS = {
-    "n-samples-per-prompt": 1,
-    "micro-batch-size": 1,
-    "actor-num-nodes": 1,
-    "actor-num-gpus-per-node": 8,
-    "rollout-num-gpus-per-engine": 1,
-    "tensor-model-parallel-size": 1,
-    "pipeline-model-parallel-size": 1,
-    "context-parallel-size": 1,
-    "advantage-estimator": "grpo",
-    "kl-coef": 0.0,
-    "kl-loss-coef": 0.0,
-    "rollout-temperature": 1.0,
-}
 _SOURCE = "slime 0.3.1, slime/utils/arguments.py slime_validate_args"
 _SCHEDULE = "slime 0.3.1, slime/utils/dp_schedule.py"
 _SIZES = ("rollout-batch-size", "n-samples-per-prompt", "global-batch-size", "micro-batch-size")
+_refuse = Refusals("slime", _SOURCE)
 
 
 def slime(settings: Settings) -> Iterator[Violation]:
@@ -44,10 +30,6 @@ def ranks(settings: Settings) -> int:
     for key in ("tensor-model-parallel-size", "pipeline-model-parallel-size", "context-parallel-size"):
         gpus //= max(settings.number(key) or 1, 1)
     return gpus
-
-
-def _refuse(rule: str, key: str, message: str, expected: str, source: str = _SOURCE) -> Violation:
-    return Violation(rule=f"slime/{rule}", key=key, message=message, expected=expected, source=source)
 
 
 def _batches(settings: Settings) -> Iterator[Violation]:

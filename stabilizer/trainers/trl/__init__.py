@@ -2,18 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from stabilizer.configs.config import Version
 from stabilizer.trainers.reader import Rank, reader
 from stabilizer.trainers.trainer import Checks, Family, Groups, Trainer
 from stabilizer.trainers.trl import completions, config, console, jsonl, knobs, old_ppo, state, tracked, validity
-
-
-def _rloo_defaults(version: Version) -> Mapping[str, Any]:
-    return validity.defaults(version, rloo=True)
-
 
 _METRICS = (state.NAMES,)
 _SWITCHES = {"policy/kl_ref": "with beta above 0"}
@@ -46,7 +37,7 @@ FAMILY = Family(
             aliases=("trl-grpo",),
             packages=("trl",),
             schema=config.TRL,
-            checks=Checks(newest=validity.NEWEST, rules=validity.grpo, defaults=validity.defaults),
+            checks=Checks(validity.grpo, config.TRL),
             advice=knobs.TRL,
             metrics=_METRICS,
             switches=_SWITCHES,
@@ -54,13 +45,10 @@ FAMILY = Family(
             groups=_GROUPS,
             gpu_memory=_GPU_MEMORY,
         ),
-        Trainer(
-            id="trl-rloo",
-            checks=Checks(newest=validity.NEWEST, rules=validity.rloo, defaults=_rloo_defaults),
-        ),
+        Trainer(id="trl-rloo", checks=Checks(validity.rloo, config.TRL, differ=config.RLOO_DEFAULTS)),
         Trainer(
             id="trl-ppo",
-            checks=Checks(newest="1.12.0", rules=validity.ppo, defaults=validity.defaults),
+            checks=Checks(validity.ppo, config.TRL, newest="1.12.0"),
             advice=knobs.PPO,
             metrics=(state.PPO_NAMES,),
             gpu_memory=(
@@ -75,7 +63,7 @@ FAMILY = Family(
             packages=("open_r1",),
             dumps_as="trl",
             schema=config.OPEN_R1,
-            checks=Checks(newest="0.18.0", rules=validity.grpo, defaults=validity.defaults),  # the TRL that it pins
+            checks=Checks(validity.grpo, config.OPEN_R1),
             advice=knobs.TRL,
             metrics=_METRICS,
             switches=_SWITCHES,

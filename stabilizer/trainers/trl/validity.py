@@ -15,34 +15,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
 
-from stabilizer.configs.config import Version
 from stabilizer.trainers.constraints import Settings, Violation, divisors, near_multiple, nearest, positive
 
-NEWEST = "1.16.0"
 _BOTH = "'generation_batch_size' and 'steps_per_generation' can not be both configured"
-
-
-def defaults(version: Version, rloo: bool = False) -> dict[str, Any]:
-    """The defaults of the keys the rules read, in that version."""
-    return {
-        "per_device_train_batch_size": 8,
-        "per_device_eval_batch_size": 8,
-        "gradient_accumulation_steps": 1,
-        "num_generations": 2 if rloo else 8,
-        "num_iterations": 1,
-        "num_mini_batches": 1,
-        "eval_strategy": "no",
-        "beta": 0.05 if rloo else 0.04 if version < (0, 19, 0) else 0.0,
-        "loss_type": "dapo",
-        "vllm_mode": "server" if version < (1, 0, 0) else "colocate",
-        "vllm_tensor_parallel_size": 1,
-        "vllm_device": "auto",
-        "vllm_importance_sampling_correction": True,
-        "vllm_importance_sampling_mode": "sequence_mask",
-        "vllm_importance_sampling_clip_max": 3.0,
-    }
 
 
 def uses_server(settings: Settings) -> bool:
@@ -78,12 +54,9 @@ def rloo(settings: Settings) -> Iterator[Violation]:
         local = _product(settings, "per_device_train_batch_size", "gradient_accumulation_steps")
         k = settings.number("rloo_k") or 2
         if local and local % k:
-            yield Violation(
-                rule="trl/rloo-k",
-                key="rloo_k",
-                message=f"local_batch_size ({local}) must be a multiple of rloo_k ({k})",
-                expected=f"rloo_k {nearest(k, divisors(local, 2))}",
-                source=_at(settings, "RLOOTrainer.__init__"),
+            text = f"local_batch_size ({local}) must be a multiple of rloo_k ({k})"
+            yield _refuse(
+                settings, "rloo-k", "rloo_k", text, f"rloo_k {nearest(k, divisors(local, 2))}", "RLOOTrainer.__init__"
             )
 
 
@@ -93,33 +66,29 @@ def ppo(settings: Settings) -> Iterator[Violation]:
         batch, mini = settings.number("batch_size") or 128, settings.number("mini_batch_size") or 128
         backward = mini * (settings.number("gradient_accumulation_steps") or 1)
         if backward < 1 or batch % backward:
-            yield Violation(
-                rule="trl/ppo-backward-batch",
-                key="batch_size",
-                message=f"batch_size ({batch}) must be a multiple of mini_batch_size * gradient_accumulation_steps "
-                f"({backward})",
-                expected=f"batch_size {near_multiple(batch, max(backward, 1))}",
-                source=_at(settings, "ppo_config.py PPOConfig.__post_init__"),
+            text = (
+                f"batch_size ({batch}) must be a multiple of mini_batch_size * gradient_accumulation_steps ({backward})"
+            )
+            yield _refuse(
+                settings,
+                "ppo-backward-batch",
+                "batch_size",
+                text,
+                f"batch_size {near_multiple(batch, max(backward, 1))}",
+                "ppo_config.py PPOConfig.__post_init__",
             )
         return
     yield from _mini_batches(settings, "ppo_trainer.py PPOTrainer.__init__")
     local = _product(settings, "per_device_train_batch_size", "gradient_accumulation_steps")
     minis = settings.number("num_mini_batches")
     if settings.flag("whiten_rewards") and local and minis and local % minis == 0 and local // minis < 8:
-        yield Violation(
-            rule="trl/ppo-whiten",
-            key="whiten_rewards",
-            message=f"per-rank minibatch size {local // minis} is insufficient for whitening; at least 8 are needed",
-            expected=f"whiten_rewards False, or per_device_train_batch_size x gradient_accumulation_steps {8 * minis}",
-            source=_at(settings, "ppo_trainer.py PPOTrainer.__init__"),
-        )
+        text = f"per-rank minibatch size {local // minis} is insufficient for whitening; at least 8 are needed"
+        change = f"whiten_rewards False, or per_device_train_batch_size x gradient_accumulation_steps {8 * minis}"
+        yield _refuse(settings, "ppo-whiten", "whiten_rewards", text, change, "ppo_trainer.py PPOTrainer.__init__")
     if settings.text("kl_estimator") not in ("none", "k1", "k3"):
-        yield Violation(
-            rule="trl/ppo-kl-estimator",
-            key="kl_estimator",
-            message=f"kl_estimator {settings.get('kl_estimator')!r} is not known",
-            expected="kl_estimator k1 or k3",
-            source=_at(settings, "ppo_config.py PPOConfig"),
+        text = f"kl_estimator {settings.get('kl_estimator')!r} is not known"
+        yield _refuse(
+            settings, "ppo-kl-estimator", "kl_estimator", text, "kl_estimator k1 or k3", "ppo_config.py PPOConfig"
         )
 
 
@@ -140,22 +109,14 @@ def _groups(settings: Settings, name: str) -> Iterator[Violation]:
     if settings.version < (0, 15, 0) or group is None:
         return
     if group < 2:
-        yield Violation(
-            rule="trl/generations-min",
-            key="num_generations",
-            message=f"{name} requires at least 2 generations per prompt to calculate the advantages; "
-            f"num_generations is {group}",
-            expected="num_generations 2 or more",
-            source=_where(settings),
+        text = (
+            f"{name} requires at least 2 generations per prompt to calculate the advantages; num_generations is {group}"
         )
+        yield _refuse(settings, "generations-min", "num_generations", text, "num_generations 2 or more")
     if settings.version >= (0, 18, 0) and _is_set(settings, "generation_batch_size", "steps_per_generation"):
-        yield Violation(
-            rule="trl/generation-batch-both",
-            key="generation_batch_size",
-            message=f"{_BOTH} at the same time",
-            expected="one of the two; each follows from the other",
-            source=_where(settings),
-        )
+        text = f"{_BOTH} at the same time"
+        change = "one of the two; each follows from the other"
+        yield _refuse(settings, "generation-batch-both", "generation_batch_size", text, change)
         return
     if processes is None:
         return
@@ -181,14 +142,12 @@ def _global_batch(settings: Settings, processes: int) -> Iterator[Violation]:
     # Up to 0.19.0 the check read `given % per_device * processes`, which Python takes as `(given % per_device) * ...`.
     fails = given % per_device if settings.version < (0, 19, 1) else given % batch
     if fails:
-        yield Violation(
-            rule="trl/generation-batch-global",
-            key="generation_batch_size",
-            message=f"generation_batch_size ({given}) must be divisible by the global batch size ({batch})",
-            expected=f"generation_batch_size {near_multiple(given, batch)} "
-            f"(a multiple of {processes} processes x {per_device} per device)",
-            source=_where(settings),
+        text = f"generation_batch_size ({given}) must be divisible by the global batch size ({batch})"
+        change = (
+            f"generation_batch_size {near_multiple(given, batch)} "
+            f"(a multiple of {processes} processes x {per_device} per device)"
         )
+        yield _refuse(settings, "generation-batch-global", "generation_batch_size", text, change)
 
 
 def _whole_groups(settings: Settings, processes: int, group: int) -> Iterator[Violation]:
@@ -217,13 +176,8 @@ def _whole_groups(settings: Settings, processes: int, group: int) -> Iterator[Vi
             changes.append(f"{steps_key} {near_multiple(steps, unit)}")
     choices = f"num_generations {nearest(group, valid)}" if valid else "no num_generations fits this batch"
     counted = "" if steps_key or given is not None else f"; gradient accumulation does not count in {_v(settings)}"
-    yield Violation(
-        rule="trl/generations-divide-batch",
-        key="num_generations",
-        message=text + counted,
-        expected=f"{choices}; or {', or '.join(changes)}",
-        source=_where(settings),
-    )
+    change = f"{choices}; or {', or '.join(changes)}"
+    yield _refuse(settings, "generations-divide-batch", "num_generations", text + counted, change)
 
 
 def _eval_groups(settings: Settings, processes: int) -> Iterator[Violation]:
@@ -239,15 +193,12 @@ def _eval_groups(settings: Settings, processes: int) -> Iterator[Violation]:
     batch = processes * per_device
     if batch % group or (group < 2 and settings.version < (0, 20, 0)):
         unit = abs(group) // math.gcd(group, processes)
-        yield Violation(
-            rule="trl/eval-generations-divide-batch",
-            key=key,
-            message=f"the global eval batch size ({per_device} * {processes} = {batch}) must be divisible by "
-            f"{key} ({group})",
-            expected=f"per_device_eval_batch_size {near_multiple(per_device, unit)}; "
-            f"or {key} {nearest(group, divisors(batch, 2))}",
-            source=_where(settings),
+        text = f"the global eval batch size ({per_device} * {processes} = {batch}) must be divisible by {key} ({group})"
+        change = (
+            f"per_device_eval_batch_size {near_multiple(per_device, unit)}; "
+            f"or {key} {nearest(group, divisors(batch, 2))}"
         )
+        yield _refuse(settings, "eval-generations-divide-batch", key, text, change)
 
 
 def _mini_batches(settings: Settings, where: str) -> Iterator[Violation]:
@@ -256,12 +207,9 @@ def _mini_batches(settings: Settings, where: str) -> Iterator[Violation]:
     local, minis = _product(settings, *sizes), settings.number("num_mini_batches")
     if not local or not minis or local < 1 or minis < 1 or local % minis == 0:
         return
-    yield Violation(
-        rule="trl/mini-batches",
-        key="num_mini_batches",
-        message=f"local_batch_size ({local}) must be a multiple of num_mini_batches ({minis})",
-        expected=f"num_mini_batches {nearest(minis, divisors(local))}",
-        source=_at(settings, where),
+    text = f"local_batch_size ({local}) must be a multiple of num_mini_batches ({minis})"
+    yield _refuse(
+        settings, "mini-batches", "num_mini_batches", text, f"num_mini_batches {nearest(minis, divisors(local))}", where
     )
 
 
@@ -272,24 +220,22 @@ def _grpo_only(settings: Settings) -> Iterator[Violation]:
     version = settings.version
     liger = settings.flag("use_liger_loss") or (version >= (0, 27, 0) and settings.flag("use_liger_kernel"))
     if (0, 18, 0) <= version < (1, 4, 0) and settings.get("delta") is not None and liger:
-        yield _excluded(
-            settings, "liger-two-sided", "delta", "Liger does not support two-sided GRPO loss", "delta None"
-        )
+        yield _refuse(settings, "liger-two-sided", "delta", "Liger does not support two-sided GRPO loss", "delta None")
     if version >= (0, 28, 0) and settings.get("log_completions_hub_repo") is not None:
         if not settings.flag("log_completions"):
             text = "log_completions_hub_repo is set, but log_completions is False"
-            yield _excluded(settings, "completions-hub-repo", "log_completions", text, "log_completions True")
+            yield _refuse(settings, "completions-hub-repo", "log_completions", text, "log_completions True")
     if version >= (0, 28, 0) and settings.flag("sync_ref_model") and settings.real("beta") == 0.0:
         text = "sync_ref_model=True while beta=0.0: there is no reference model to synchronize"
         change = "sync_ref_model False, or a beta above 0 such as 0.001"
-        yield _excluded(settings, "sync-without-reference", "sync_ref_model", text, change, "GRPOTrainer.__init__")
+        yield _refuse(settings, "sync-without-reference", "sync_ref_model", text, change, "GRPOTrainer.__init__")
     if version >= (1, 0, 0) and settings.text("loss_type") == "vespo" and settings.flag("use_vllm"):
         mode = settings.text("vllm_importance_sampling_mode")
         if mode not in ("token_truncate", "token_mask") and settings.flag("vllm_importance_sampling_correction"):
             text = f"VESPO loss requires a token-level importance sampling mode; got {mode}"
             change = "vllm_importance_sampling_mode token_truncate or token_mask"
             key = "vllm_importance_sampling_mode"
-            yield _excluded(settings, "vespo-mode", key, text, change, "GRPOTrainer.__init__")
+            yield _refuse(settings, "vespo-mode", key, text, change, "GRPOTrainer.__init__")
     if version >= (1, 6, 0):
         yield from _clip_bounds(settings)
     yield from _reward_weights(settings)
@@ -300,7 +246,7 @@ def _reward_weights(settings: Settings) -> Iterator[Violation]:
     if isinstance(weights, (list, tuple)) and isinstance(functions, (list, tuple)) and len(weights) != len(functions):
         text = f"number of reward weights ({len(weights)}) must match number of reward functions ({len(functions)})"
         change = f"{len(functions)} weights, one for each of {', '.join(map(str, functions))}"
-        yield _excluded(settings, "reward-weights", "reward_weights", text, change, "GRPOTrainer.__init__")
+        yield _refuse(settings, "reward-weights", "reward_weights", text, change, "GRPOTrainer.__init__")
 
 
 def _clip_bounds(settings: Settings) -> Iterator[Violation]:
@@ -310,39 +256,39 @@ def _clip_bounds(settings: Settings) -> Iterator[Violation]:
     high = cap if cap is not None else high
     if low is not None and high is not None and low >= high:
         text = f"{prefix}_clip_min ({low:g}) must be less than {prefix}_clip_max ({high:g})"
-        yield _excluded(settings, "is-clip-order", f"{prefix}_clip_min", text, f"{prefix}_clip_min below {high:g}")
+        yield _refuse(settings, "is-clip-order", f"{prefix}_clip_min", text, f"{prefix}_clip_min below {high:g}")
     truncates = settings.text(f"{prefix}_mode") in ("token_truncate", "sequence_truncate")
     if settings.flag(f"{prefix}_correction") and truncates and low is None and high is None:
         text = f"at least one of {prefix}_clip_min and {prefix}_clip_max must be set in a *_truncate mode"
-        yield _excluded(settings, "is-truncate-unbounded", f"{prefix}_clip_max", text, f"{prefix}_clip_max 3.0")
+        yield _refuse(settings, "is-truncate-unbounded", f"{prefix}_clip_max", text, f"{prefix}_clip_max 3.0")
 
 
 def _vllm(settings: Settings) -> Iterator[Violation]:
     version, processes = settings.version, world(settings)
     if version >= (1, 9, 0) and settings.flag("auto_find_batch_size"):
         text = "auto_find_batch_size is not supported: a batch made smaller would cut groups apart"
-        yield _excluded(settings, "auto-find-batch-size", "auto_find_batch_size", text, "auto_find_batch_size False")
+        yield _refuse(settings, "auto-find-batch-size", "auto_find_batch_size", text, "auto_find_batch_size False")
     if version >= (1, 4, 0):
         for key in ("parallelism_config.cp_size", "parallelism_config.sp_size"):
             if (settings.number(key) or 1) > 1:
-                yield _excluded(settings, "sequence-parallel", key, f"{key} above 1 is not supported yet", f"{key} 1")
+                yield _refuse(settings, "sequence-parallel", key, f"{key} above 1 is not supported yet", f"{key} 1")
     if not settings.flag("use_vllm") or processes is None:
         return
     if version < (0, 16, 0):
         if settings.text("vllm_device") == "auto" and settings.gpus is not None and processes >= settings.gpus:
             text = f"the device for vLLM (cuda:{processes}) is not available: {processes} processes take all of them"
             change = f"--num_processes {settings.gpus - 1}"
-            yield _excluded(settings, "vllm-device", "use_vllm", text, change, "GRPOTrainer.__init__")
+            yield _refuse(settings, "vllm-device", "use_vllm", text, change, "GRPOTrainer.__init__")
     elif version >= (0, 18, 0) and settings.text("vllm_mode") == "colocate":
         size = settings.number("vllm_tensor_parallel_size") or 1
         if processes % size:
             text = f"vllm_tensor_parallel_size ({size}) must divide the number of processes ({processes})"
             change = f"vllm_tensor_parallel_size {nearest(size, divisors(processes))}"
             key = "vllm_tensor_parallel_size"
-            yield _excluded(settings, "vllm-tensor-parallel", key, text, change, "vLLM set-up")
+            yield _refuse(settings, "vllm-tensor-parallel", key, text, change, "vLLM set-up")
 
 
-def _excluded(
+def _refuse(
     settings: Settings, rule: str, key: str, message: str, expected: str, where: str | None = None
 ) -> Violation:
     source = _at(settings, where) if where else _where(settings)

@@ -14,7 +14,7 @@ FAMILY = Family(
             id="verl",
             packages=("verl",),
             schema=config.VERL,
-            checks=Checks(newest=validity.NEWEST, rules=validity.verl, defaults=lambda version: validity.DEFAULTS),
+            checks=Checks(validity.verl, config.VERL),
             advice=knobs.VERL,
             metrics=(names.NAMES,),
             switches={

@@ -9,35 +9,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from stabilizer.trainers.constraints import Settings, Violation, divisors, near_multiple, nearest, positive
+from stabilizer.trainers.constraints import Refusals, Settings, Violation, divisors, near_multiple, nearest, positive
 
-NEWEST = "0.9.1"
-DEFAULTS = {
-    "data.train_batch_size": 1024,
-    "actor_rollout_ref.actor.strategy": "fsdp",
-    "actor_rollout_ref.actor.ppo_mini_batch_size": 256,
-    "actor_rollout_ref.actor.loss_agg_mode": "token-mean",
-    "actor_rollout_ref.actor.ulysses_sequence_parallel_size": 1,
-    "actor_rollout_ref.actor.megatron.tensor_model_parallel_size": 1,
-    "actor_rollout_ref.actor.megatron.pipeline_model_parallel_size": 1,
-    "actor_rollout_ref.actor.megatron.context_parallel_size": 1,
-    "actor_rollout_ref.model.use_remove_padding": True,
-    "actor_rollout_ref.rollout.n": 1,
-    "actor_rollout_ref.rollout.temperature": 1.0,
-    "actor_rollout_ref.rollout.tensor_model_parallel_size": 2,
-    "actor_rollout_ref.rollout.data_parallel_size": 1,
-    "actor_rollout_ref.rollout.pipeline_model_parallel_size": 1,
-    "algorithm.adv_estimator": "gae",
-    "trainer.n_gpus_per_node": 8,
-    "trainer.nnodes": 1,
-    "trainer.use_v1": True,
-}
 _ACTOR, _ROLLOUT, _REF = "actor_rollout_ref.actor", "actor_rollout_ref.rollout", "actor_rollout_ref.ref"
 _LOSS_MODES = ("token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm")
 _CONFIG = "verl 0.9.1, verl/utils/config.py validate_config"
 _IN_ACTOR = "verl 0.9.1, verl/workers/config/actor.py"
 _IN_CRITIC = "verl 0.9.1, verl/workers/config/critic.py"
 _WORKER = "verl 0.9.1, verl/workers/engine_workers.py, when the first batch arrives"
+_refuse = Refusals("verl", _WORKER)
 
 
 def gpu_count(settings: Settings) -> int:
@@ -73,13 +53,9 @@ def verl(settings: Settings) -> Iterator[Violation]:
     if settings.flag(f"{_ROLLOUT}.val_kwargs.do_sample"):
         temperature = settings.real(f"{_ROLLOUT}.temperature")
         if temperature is not None and temperature <= 0:
-            yield Violation(
-                rule="verl/val-temperature",
-                key=f"{_ROLLOUT}.temperature",
-                message="validation gen temperature should be greater than 0 when enabling do_sample",
-                expected="a temperature above 0, or val_kwargs.do_sample False",
-                source=_CONFIG,
-            )
+            text = "validation gen temperature should be greater than 0 when enabling do_sample"
+            change = "a temperature above 0, or val_kwargs.do_sample False"
+            yield _refuse("val-temperature", f"{_ROLLOUT}.temperature", text, change, _CONFIG)
 
 
 def _megatron(settings: Settings) -> int:
@@ -101,26 +77,19 @@ def _smallest_batch(settings: Settings, gpus: int) -> Iterator[Violation]:
     if settings.text(f"{_ACTOR}.strategy") == "megatron":
         parallel = _megatron(settings)
         if gpus % parallel:
-            yield Violation(
-                rule="verl/megatron-gpus",
-                key=f"{_ACTOR}.megatron.tensor_model_parallel_size",
-                message=f"n_gpus ({gpus}) must be divisible by model_parallel_size times context_parallel_size "
-                f"({parallel})",
-                expected=f"a product of {nearest(parallel, divisors(gpus))}",
-                source=_CONFIG,
-            )
+            text = f"n_gpus ({gpus}) must be divisible by model_parallel_size times context_parallel_size ({parallel})"
+            change = f"a product of {nearest(parallel, divisors(gpus))}"
+            yield _refuse("megatron-gpus", f"{_ACTOR}.megatron.tensor_model_parallel_size", text, change, _CONFIG)
             return
         smallest = gpus // parallel * (settings.number(f"{_ACTOR}.ppo_micro_batch_size_per_gpu") or 1)
     if train * n % smallest:
         unit = smallest // math.gcd(smallest, n)
-        yield Violation(
-            rule="verl/train-batch-gpus",
-            key="data.train_batch_size",
-            message=f"real_train_batch_size ({train} x {n} = {train * n}) must be divisible by minimal possible batch "
-            f"size ({smallest})",
-            expected=f"data.train_batch_size {near_multiple(train, unit)} (a multiple of {unit})",
-            source=_CONFIG,
+        text = (
+            f"real_train_batch_size ({train} x {n} = {train * n}) must be divisible by minimal possible batch "
+            f"size ({smallest})"
         )
+        change = f"data.train_batch_size {near_multiple(train, unit)} (a multiple of {unit})"
+        yield _refuse("train-batch-gpus", "data.train_batch_size", text, change, _CONFIG)
 
 
 def _micro(settings: Settings, section: str, key: str, source: str) -> Iterator[Violation]:
@@ -138,13 +107,8 @@ def _micro(settings: Settings, section: str, key: str, source: str) -> Iterator[
         rule, text = "micro-batch-missing", f"please set at least one of {key} or {key}_per_gpu"
     if rule == "micro-batch-total" and section == _REF:
         return
-    yield Violation(
-        rule=f"verl/{rule}",
-        key=per_gpu,
-        message=f"[{section}] {text}",
-        expected=f"{per_gpu} alone, e.g. 1 or more; or use_dynamic_bsz True",
-        source=source,
-    )
+    text = f"[{section}] {text}"
+    yield _refuse(rule, per_gpu, text, f"{per_gpu} alone, e.g. 1 or more; or use_dynamic_bsz True", source)
 
 
 def _sizes(settings: Settings, section: str, gpus: int, source: str) -> Iterator[Violation]:
@@ -154,64 +118,43 @@ def _sizes(settings: Settings, section: str, gpus: int, source: str) -> Iterator
         mini = settings.number(f"{_ACTOR}.ppo_mini_batch_size")
     micro = settings.number(f"{section}.ppo_micro_batch_size")
     if train is not None and mini is not None and train < mini:
-        yield Violation(
-            rule="verl/mini-over-train",
-            key=f"{section}.ppo_mini_batch_size",
-            message=f"train_batch_size ({train}) must be >= {section}.ppo_mini_batch_size ({mini})",
-            expected=f"ppo_mini_batch_size {nearest(mini, divisors(train))}",
-            source=source,
-        )
+        text = f"train_batch_size ({train}) must be >= {section}.ppo_mini_batch_size ({mini})"
+        change = f"ppo_mini_batch_size {nearest(mini, divisors(train))}"
+        yield _refuse("mini-over-train", f"{section}.ppo_mini_batch_size", text, change, source)
     if micro is None:
         return
     if micro < 1 or (mini is not None and mini % micro):
-        yield Violation(
-            rule="verl/micro-divides-mini",
-            key=f"{section}.ppo_micro_batch_size",
-            message=f"ppo_mini_batch_size ({mini}) must be divisible by ppo_micro_batch_size ({micro})",
-            expected=f"ppo_micro_batch_size {nearest(micro, divisors(mini or 0))}",
-            source=source,
-        )
+        text = f"ppo_mini_batch_size ({mini}) must be divisible by ppo_micro_batch_size ({micro})"
+        change = f"ppo_micro_batch_size {nearest(micro, divisors(mini or 0))}"
+        yield _refuse("micro-divides-mini", f"{section}.ppo_micro_batch_size", text, change, source)
     ulysses = settings.number(f"{section}.ulysses_sequence_parallel_size") or 1
     if micro * ulysses < gpus and (section == _ACTOR or settings.text(f"{_ACTOR}.strategy") != "megatron"):
-        yield Violation(
-            rule="verl/micro-under-gpus",
-            key=f"{section}.ppo_micro_batch_size",
-            message=f"ppo_micro_batch_size ({micro}) * ulysses_sequence_parallel_size ({ulysses}) must be >= n_gpus "
-            f"({gpus})",
-            expected=f"ppo_micro_batch_size {math.ceil(gpus / ulysses)} or more",
-            source=source,
-        )
+        text = f"ppo_micro_batch_size ({micro}) * ulysses_sequence_parallel_size ({ulysses}) must be >= n_gpus ({gpus})"
+        change = f"ppo_micro_batch_size {math.ceil(gpus / ulysses)} or more"
+        yield _refuse("micro-under-gpus", f"{section}.ppo_micro_batch_size", text, change, source)
 
 
 def _loss_and_parallel(settings: Settings) -> Iterator[Violation]:
     mode = settings.text(f"{_ACTOR}.loss_agg_mode")
     if mode not in _LOSS_MODES:
-        yield Violation(
-            rule="verl/loss-agg-mode",
-            key=f"{_ACTOR}.loss_agg_mode",
-            message=f"invalid loss_agg_mode: {mode}",
-            expected=f"one of {', '.join(_LOSS_MODES)}",
-            source=_IN_ACTOR,
-        )
+        text = f"invalid loss_agg_mode: {mode}"
+        yield _refuse("loss-agg-mode", f"{_ACTOR}.loss_agg_mode", text, f"one of {', '.join(_LOSS_MODES)}", _IN_ACTOR)
     clip = settings.real(f"{_ACTOR}.clip_ratio_c")
     if clip is not None and clip <= 1.0:
-        yield Violation(
-            rule="verl/dual-clip",
-            key=f"{_ACTOR}.clip_ratio_c",
-            message=f"the lower bound of the dual-clip PPO, clip_ratio_c, should be greater than 1.0; got {clip:g}",
-            expected="clip_ratio_c 3.0",
-            source="verl 0.9.1, verl/trainer/ppo/core_algos.py, at the first update",
+        text = f"the lower bound of the dual-clip PPO, clip_ratio_c, should be greater than 1.0; got {clip:g}"
+        yield _refuse(
+            "dual-clip",
+            f"{_ACTOR}.clip_ratio_c",
+            text,
+            "clip_ratio_c 3.0",
+            "verl 0.9.1, verl/trainer/ppo/core_algos.py, at the first update",
         )
     fsdp = settings.text(f"{_ACTOR}.strategy") in ("fsdp", "fsdp2")
     ulysses = settings.number(f"{_ACTOR}.ulysses_sequence_parallel_size") or 1
     if fsdp and ulysses > 1 and not settings.flag("actor_rollout_ref.model.use_remove_padding"):
-        yield Violation(
-            rule="verl/ulysses-padding",
-            key="actor_rollout_ref.model.use_remove_padding",
-            message="when using sequence parallelism for actor/ref policy, you must enable use_remove_padding",
-            expected="actor_rollout_ref.model.use_remove_padding True",
-            source=_IN_ACTOR,
-        )
+        text = "when using sequence parallelism for actor/ref policy, you must enable use_remove_padding"
+        change = "actor_rollout_ref.model.use_remove_padding True"
+        yield _refuse("ulysses-padding", "actor_rollout_ref.model.use_remove_padding", text, change, _IN_ACTOR)
 
 
 def _has_critic(settings: Settings) -> bool:
@@ -234,13 +177,8 @@ def _at_work(settings: Settings, gpus: int, dynamic: bool) -> Iterator[Violation
     engine = math.prod(settings.number(f"{_ROLLOUT}.{key}") or 1 for key in keys)
     if gpus % engine:
         tensor = settings.number(f"{_ROLLOUT}.{keys[0]}") or 1
-        yield Violation(
-            rule="verl/rollout-parallel",
-            key=f"{_ROLLOUT}.{keys[0]}",
-            message=f"rollout world_size ({gpus}) is not divisible by infer_world_size ({engine})",
-            expected=f"{keys[0]} {nearest(tensor, divisors(gpus))}",
-            source=_WORKER,
-        )
+        text = f"rollout world_size ({gpus}) is not divisible by infer_world_size ({engine})"
+        yield _refuse("rollout-parallel", f"{_ROLLOUT}.{keys[0]}", text, f"{keys[0]} {nearest(tensor, divisors(gpus))}")
     train, n = settings.number("data.train_batch_size"), settings.number(f"{_ROLLOUT}.n")
     mini = settings.number(f"{_ACTOR}.ppo_mini_batch_size")
     parallel = _data_parallel(settings, gpus)
@@ -248,23 +186,14 @@ def _at_work(settings: Settings, gpus: int, dynamic: bool) -> Iterator[Violation
         return
     if mini * n % parallel:
         unit = parallel // math.gcd(parallel, n)
-        yield Violation(
-            rule="verl/mini-batch-ranks",
-            key=f"{_ACTOR}.ppo_mini_batch_size",
-            message=f"the mini-batch of {mini} x {n} = {mini * n} samples must divide among {parallel} data-parallel "
-            "ranks",
-            expected=f"ppo_mini_batch_size {near_multiple(mini, unit)} (a multiple of {unit})",
-            source=_WORKER,
-        )
+        text = f"the mini-batch of {mini} x {n} = {mini * n} samples must divide among {parallel} data-parallel ranks"
+        change = f"ppo_mini_batch_size {near_multiple(mini, unit)} (a multiple of {unit})"
+        yield _refuse("mini-batch-ranks", f"{_ACTOR}.ppo_mini_batch_size", text, change)
         return
     if not settings.flag("trainer.use_v1") and train >= mini and train % mini:
-        yield Violation(
-            rule="verl/mini-divides-train",
-            key=f"{_ACTOR}.ppo_mini_batch_size",
-            message=f"train_batch_size ({train}) is not a whole number of mini-batches of {mini}",
-            expected=f"ppo_mini_batch_size {nearest(mini, divisors(train))}",
-            source=_WORKER,
-        )
+        text = f"train_batch_size ({train}) is not a whole number of mini-batches of {mini}"
+        change = f"ppo_mini_batch_size {nearest(mini, divisors(train))}"
+        yield _refuse("mini-divides-train", f"{_ACTOR}.ppo_mini_batch_size", text, change)
         return
     if dynamic:
         return
@@ -278,10 +207,5 @@ def _at_work(settings: Settings, gpus: int, dynamic: bool) -> Iterator[Violation
     for key, size in named:
         micro = settings.number(key)
         if micro and micro > 0 and size % micro:
-            yield Violation(
-                rule="verl/micro-divides-rank",
-                key=key,
-                message=f"the {size} samples of a rank are not a whole number of micro-batches of {micro}",
-                expected=f"{key.rpartition('.')[2]} {nearest(micro, divisors(size))}",
-                source=_WORKER,
-            )
+            text = f"the {size} samples of a rank are not a whole number of micro-batches of {micro}"
+            yield _refuse("micro-divides-rank", key, text, f"{key.rpartition('.')[2]} {nearest(micro, divisors(size))}")
