@@ -425,6 +425,18 @@ class ConsoleParser:
     def __init__(self) -> None:
         self._entries: list[Any] = []
         self._failures = Failures()
+        self.planned: int | None = None
+        """Steps of the whole run, where the log tells."""
+        self.torn = 0
+        """Lines or tables of metrics that end too early."""
+
+    def inside(self) -> bool:
+        """Whether a step's metrics are begun and not ended."""
+        return False
+
+    def remarks(self) -> list[str]:
+        """What the user should know about the numbers."""
+        return []
 
     def see(self, line: Line) -> None:
         """The next line: metrics, or perhaps a failure."""

@@ -21,6 +21,10 @@ def _no_family(_key: str) -> str | None:
     return None
 
 
+def _nothing_more(values: dict[str, float], _config: Mapping[str, Any]) -> dict[str, float]:
+    return values
+
+
 @dataclass(frozen=True, kw_only=True)
 class Naming:
     """One trainer's names. `names` maps its keys to our metrics; `instead` holds keys to use where those are absent."""
@@ -42,6 +46,8 @@ class Naming:
     """Keys that are 0 throughout when the trainer did not measure them, and the note that says so."""
     asks: Mapping[str, str] = field(default_factory=dict)
     """Metrics of ours that only a `--map` can fill, and the note that says so until one does."""
+    derived: Callable[[dict[str, float], Mapping[str, Any]], dict[str, float]] = _nothing_more
+    """A row with the numbers that are worked out from it and the configuration."""
     clock: str = "rollout_batch"
 
     def ours(self, seen: Iterable[str], mapping: Mapping[str, str], left: Iterable[str] = ()) -> dict[str, str]:
@@ -85,7 +91,8 @@ def named_run(
     notes: Iterable[str] = (),
 ) -> LoadedRun:
     """The run in our words. Rows hold the trainer's names; an Event among them happened at the step reached so far."""
-    entries = list(rows)
+    settings = dict(config or {})
+    entries = [row if isinstance(row, Event) else (row[0], naming.derived(row[1], settings)) for row in rows]
     seen: dict[str, bool] = {}  # and whether the key was ever anything but 0
     counted = 0
     for entry in entries:
@@ -112,13 +119,24 @@ def named_run(
         about={
             "clock": naming.clock,
             "steps": planned,
-            "config": dict(config or {}),
+            "config": settings,
             "versions": {},
             "metrics": {ours: naming.definition(ours, theirs) for theirs, ours in names.items()},
         },
         skipped=skipped,
         notes=notes,
     )
+
+
+def held_out(trainer: str, tests: Sequence[str], what: str = "data sets") -> tuple[dict[str, str], dict[str, str]]:
+    """The name of the held-out accuracy where there is one test, and what is asked of the user where there are several.
+
+    For `Naming.names` and `Naming.asks`.
+    """
+    if len(tests) < 2:
+        return dict.fromkeys(tests, "accuracy/val"), {}
+    several = f"validation stays under {trainer}/ ({len(tests)} {what}); say which"
+    return {}, {"accuracy/val": f"{several}: --map 'accuracy/val={tests[0]}'"}
 
 
 def named_log(

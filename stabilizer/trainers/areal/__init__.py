@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from stabilizer.trainers.areal import config, knobs, log, validity
-from stabilizer.trainers.reader import Rank, reader
+from stabilizer.trainers.console_log import console
+from stabilizer.trainers.naming import named_by
 from stabilizer.trainers.trainer import Checks, Family, Groups, Trainer
 
 FAMILY = Family(
@@ -32,6 +33,6 @@ FAMILY = Family(
             ),
         ),
     ),
-    readers=(reader(log, Rank.CONSOLE, printed=True),),
-    named=log.named,
+    readers=(console(log),),
+    named=named_by(log.wrote, log.naming),
 )

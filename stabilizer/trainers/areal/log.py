@@ -13,16 +13,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
-from stabilizer.formats.console import ConsoleParser, Line, head
-from stabilizer.formats.files import beside
-from stabilizer.formats.number_log import NumberLog
+from stabilizer.formats.console import ConsoleParser, Line
 from stabilizer.formats.rows import number
-from stabilizer.formats.tailing import gather
-from stabilizer.runs.loaded import LoadedRun
-from stabilizer.trainers.naming import Naming, named_run
+from stabilizer.trainers.naming import Naming
 
 NAME = "areal_console"
 WHAT = "the console output of AReaL, with tables behind lines like Train step 3/290 done."
@@ -71,33 +66,11 @@ DIFFERS = {
     "timeperf/rollout": {"estimator": "wall time that training waited for its batch", **_BATCH},
 }  # fmt: skip
 
-NAMING = Naming(
-    trainer="areal", prefix="areal", names=NAMES, instead=INSTEAD, differs=DIFFERS,
-    aggregation="mean over the step's updates",
-)  # fmt: skip
-
 _LENGTHS = ("ppo_actor/seq_len/avg", "ppo_actor/prompt_len/avg")
 _STEP = re.compile(r"Train step (\d{1,15})/(\d{1,15}) done")
-_SIGN = re.compile(rb"Train step \d{1,15}/\d{1,15} done[^\x00]{0,4000}?\xe2\x94\x82\s*[\w-]+/[\w/-]+\s*\xe2\x94\x82")
+CUT = "tables of metrics"
+SIGNS = (re.compile(rb"Train step \d{1,15}/\d{1,15} done[^\x00]{0,4000}?\xe2\x94\x82\s*[\w-]+/[\w/-]+\s*\xe2\x94\x82"),)
 _BAR, _END = "│", "╘"
-
-
-def recognises(path: Path) -> bool:
-    """By a step's line with a table of names behind it, near its start."""
-    return bool(_SIGN.search(head(path)))
-
-
-def read(path: Path, *, mapping: dict[str, str], config: Mapping[str, Any] | None) -> LoadedRun:
-    """The run in a console log."""
-    parser = gather(path, _Parser)
-    entries, notes = parser.ended()
-    torn = parser.torn + parser.inside()
-    if torn:
-        notes.append(f"{torn} tables of metrics end too early and are left out")
-    return named_run(
-        path.stem, NAMING, entries, format=NAME, files=[path], mapping=mapping, planned=parser.planned, notes=notes,
-        config=beside(path, notes) if config is None else dict(config), skipped=torn,
-    )  # fmt: skip
 
 
 def wrote(keys: Iterable[str]) -> bool:
@@ -106,27 +79,23 @@ def wrote(keys: Iterable[str]) -> bool:
     return "ppo_actor/update/grad_norm" in seen or {"ppo_actor/task_reward/avg", "ppo_actor/seq_len/avg"} <= seen
 
 
-def named(log: NumberLog, mapping: Mapping[str, str], config: Mapping[str, Any] | None) -> LoadedRun | None:
-    """The run in a container's numbers, or None where AReaL did not write them."""
-    if not wrote(log.names()):
-        return None
-    return named_run(
-        log.name, NAMING, [(step, _derived(values)) for step, values in log.rows], format=log.format,
-        files=log.files, mapping=mapping, config=log.configured(config), skipped=log.skipped, notes=log.notes,
+def naming(keys: Iterable[str]) -> Naming:
+    """The names of one log, the same in all."""
+    return Naming(
+        trainer="areal", prefix="areal", names=NAMES, instead=INSTEAD, differs=DIFFERS, derived=_derived,
+        aggregation="mean over the step's updates",
     )  # fmt: skip
 
 
-def _derived(values: dict[str, float]) -> dict[str, float]:
+def _derived(values: dict[str, float], config: Mapping[str, Any]) -> dict[str, float]:
     """The numbers with the mean length of answers."""
     whole, prompt = (values.get(key) for key in _LENGTHS)
     return values if whole is None or prompt is None else {**values, "ppo_actor/seq_len - prompt_len": whole - prompt}
 
 
-class _Parser(ConsoleParser):
+class Parser(ConsoleParser):
     def __init__(self) -> None:
         super().__init__()
-        self.planned: int | None = None
-        self.torn = 0
         self._step: int | None = None
         self._values: dict[str, float] = {}
         """The cells of a table that is begun and not ended."""
@@ -139,7 +108,7 @@ class _Parser(ConsoleParser):
         elif self._step is not None and text.startswith(_BAR):
             self._values.update(_cells(text))
         elif self._step is not None and text.startswith(_END) and self._values:
-            self._row(self._step, _derived(self._values))
+            self._row(self._step, self._values)
             self._values = {}
         else:
             self._other(line)

@@ -135,7 +135,7 @@ class _Parser(ConsoleParser):
 
     def __init__(self) -> None:
         super().__init__()
-        self.torn, self.rounded = 0, False
+        self.rounded = False
         self._config: list[str] | None = None
         self._text = ""
         self._values: dict[str, float] | None = None

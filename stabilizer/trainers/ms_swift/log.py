@@ -48,11 +48,6 @@ def read(path: Path, *, mapping: dict[str, str], config: Mapping[str, Any] | Non
 
 
 class _Parser(ConsoleParser):
-    def __init__(self) -> None:
-        super().__init__()
-        self.torn = 0
-        self.planned: int | None = None
-
     def see(self, line: Line) -> None:
         if _STEP not in line.text:
             self._other(line)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from stabilizer.trainers.console_log import console
 from stabilizer.trainers.naming import named_by
 from stabilizer.trainers.nemo_rl import config, knobs, log, validity
-from stabilizer.trainers.reader import Rank, reader
 from stabilizer.trainers.trainer import Checks, Family, Trainer
 
 FAMILY = Family(
@@ -22,6 +22,6 @@ FAMILY = Family(
             ),
         ),
     ),
-    readers=(reader(log, Rank.CONSOLE, printed=True),),
+    readers=(console(log),),
     named=named_by(log.wrote, log.naming),
 )

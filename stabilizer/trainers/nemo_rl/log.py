@@ -11,17 +11,10 @@ here: what the console calls `Avg Reward` is their `train/reward`. Traps:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterable
 
-from stabilizer.core.records import Event
-from stabilizer.formats.console import ConsoleParser, Line, head
-from stabilizer.formats.files import beside
-from stabilizer.formats.rows import step_number
-from stabilizer.formats.tailing import gather
-from stabilizer.runs.loaded import LoadedRun
-from stabilizer.trainers.naming import Naming, named_run
+from stabilizer.formats.console import ConsoleParser, Line
+from stabilizer.trainers.naming import Naming, held_out
 
 NAME = "nemo_rl_console"
 WHAT = "the console output of NeMo-RL, with '===== Step 12/100 =====' and lists of '• Loss: 0.01'"
@@ -73,31 +66,14 @@ DIFFERS = {
 
 _TEST = re.compile(r"validation-.+/accuracy\Z")
 """One of several validation sets, each under a prefix of its own."""
-_SIGN = re.compile(rb"Step \d+/\d+\s*={5,}")
+CUT = "lines of metrics"
+SIGNS = (re.compile(rb"Step \d+/\d+\s*={5,}"), re.compile("• ".encode()))
 _STEP = re.compile(r"={5}\s*Step (\d{1,15})/(\d{1,15})\s*={5}")
 _ITEM = re.compile(r"^\s*(?:•|-)\s*([^:]{1,80}): ([-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|nan|inf))(s?)(?: |$|,)")
 _SECTIONS = (
     ("Validation", "validation"), ("Timing", "timing/train"), ("Performance", "performance"),
     ("Training Results", "train"),
 )  # fmt: skip
-
-
-def recognises(path: Path) -> bool:
-    """By a step's heading near its start, with a list of numbers below."""
-    start = head(path)
-    return bool(_SIGN.search(start)) and "• ".encode() in start
-
-
-def read(path: Path, *, mapping: dict[str, str], config: Mapping[str, Any] | None) -> LoadedRun:
-    """The run in a console log."""
-    parser = gather(path, _Parser)
-    entries, notes = parser.ended()
-    seen = {key for entry in entries if not isinstance(entry, Event) for key in entry[1]}
-    return named_run(
-        path.stem, naming(seen), entries, format=NAME, files=[path], mapping=mapping,
-        config=beside(path, notes) if config is None else dict(config), planned=step_number(parser.planned),
-        notes=notes,
-    )  # fmt: skip
 
 
 def wrote(keys: Iterable[str]) -> bool:
@@ -112,19 +88,17 @@ def naming(keys: Iterable[str]) -> Naming:
     """The names of one log: of several validation sets none is the accuracy until a mapping says which."""
     seen = set(keys)
     tests = [] if "validation/accuracy" in seen else sorted(key for key in seen if _TEST.match(key))
-    several = f"validation stays under nemo_rl/ ({len(tests)} data sets); say which: --map"
+    one, asks = held_out("nemo_rl", tests)
     return Naming(
         trainer="nemo_rl", prefix="nemo_rl", aggregation="mean over the step's updates",
-        names={**NAMES, tests[0]: "accuracy/val"} if len(tests) == 1 else NAMES,
+        names={**NAMES, **one}, asks=asks,
         differs={**DIFFERS, **{test: DIFFERS["validation/accuracy"] for test in tests}},
-        asks={"accuracy/val": f"{several} 'accuracy/val={tests[0]}'"} if len(tests) > 1 else {},
     )  # fmt: skip
 
 
-class _Parser(ConsoleParser):
+class Parser(ConsoleParser):
     def __init__(self) -> None:
         super().__init__()
-        self.planned: int | None = None
         self._step: int | None = None
         self._section = "train"
 

@@ -15,16 +15,11 @@ Written by the PPO trainer's process through Python's logging (the asynchronous 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterable
 
-from stabilizer.core.records import Event
-from stabilizer.formats.console import ConsoleParser, Line, head, python_dict
+from stabilizer.formats.console import ConsoleParser, Line, python_dict
 from stabilizer.formats.rows import number
-from stabilizer.formats.tailing import gather
-from stabilizer.runs.loaded import LoadedRun
-from stabilizer.trainers.naming import Naming, named_run
+from stabilizer.trainers.naming import Naming, held_out
 
 NAME = "openrlhf_console"
 WHAT = "the console output of OpenRLHF, with lines like Global step 12: {'policy_loss': ...}"
@@ -75,30 +70,12 @@ DIFFERS = {
 
 _TRACKED = "train/"
 """What trackers have before the names of a step."""
-_SIGN = re.compile(rb"Global step \d+: \{'[\w/@.-]+': ")
+CUT = "lines of metrics"
+SIGNS = (re.compile(rb"Global step \d+: \{'[\w/@.-]+': "),)
 _STEP = re.compile(r"Global step (\d{1,15}): (\{'.*)$")
 _EVAL = re.compile(r"global_step (\d{1,15}), eval_metrics: (\{'.*)$")
 _PASS1 = re.compile(r"(?:eval/)?eval_.+_pass1\Z")
 _TRACKED_EVAL = re.compile(r"eval/eval_.+_pass\d+\Z")
-
-
-def recognises(path: Path) -> bool:
-    """By a step's line near its start."""
-    return bool(_SIGN.search(head(path)))
-
-
-def read(path: Path, *, mapping: dict[str, str], config: Mapping[str, Any] | None) -> LoadedRun:
-    """The run in a console log."""
-    parser = gather(path, _Parser)
-    entries, notes = parser.ended()
-    torn = parser.torn
-    if torn:
-        notes.append(f"{torn} lines of metrics end too early and are left out")
-    seen = {key for entry in entries if not isinstance(entry, Event) for key in entry[1]}
-    return named_run(
-        path.stem, naming(seen), entries, format=NAME, files=[path], mapping=mapping,
-        config=config, skipped=torn, notes=notes,
-    )  # fmt: skip
 
 
 def wrote(keys: Iterable[str]) -> bool:
@@ -116,21 +93,16 @@ def naming(keys: Iterable[str]) -> Naming:
     names, instead = ({before + key: ours for key, ours in table.items()} for table in (NAMES, INSTEAD))
     differs = {before + key: said for key, said in DIFFERS.items()}
     tests = sorted(key for key in seen if _PASS1.match(key))
-    several = f"validation stays under openrlhf/ ({len(tests)} data sets); say which: --map"
+    one, asks = held_out("openrlhf", tests)
     return Naming(
         trainer="openrlhf", prefix="openrlhf", instead=instead, aggregation="mean over the step's updates",
-        names={**names, tests[0]: "accuracy/val"} if len(tests) == 1 else names,
+        names={**names, **one}, asks=asks,
         differs={**differs, **{test: {"estimator": "held-out problems, sampled answers", **_BATCH} for test in tests}},
-        asks={"accuracy/val": f"{several} 'accuracy/val={tests[0]}'"} if len(tests) > 1 else {},
         unmeasured={f"{before}kl": "kl is 0 throughout, so it was not measured: algo.kl.init_coef is 0"},
     )  # fmt: skip
 
 
-class _Parser(ConsoleParser):
-    def __init__(self) -> None:
-        super().__init__()
-        self.torn = 0
-
+class Parser(ConsoleParser):
     def see(self, line: Line) -> None:
         match = (_STEP.search(line.text) or _EVAL.search(line.text)) if "lobal" in line.text else None
         if not match:

@@ -25,7 +25,7 @@ from stabilizer.formats.rows import Row, number
 from stabilizer.formats.tailing import gather
 from stabilizer.runs.loaded import LoadedRun
 from stabilizer.runs.reader import RunError
-from stabilizer.trainers.naming import Naming, named_run
+from stabilizer.trainers.naming import Naming, held_out, named_run
 
 NAME = "prime_rl_console"
 WHAT = (
@@ -115,12 +115,10 @@ def _naming(entries: list[Row | Event]) -> Naming:
     """The names of one log: of several environments none is the accuracy until a mapping says which."""
     seen = {key for entry in entries if not isinstance(entry, Event) for key in entry[1]}
     rewards = sorted(key for key in seen if "eval/" in key and key.endswith("/Reward"))
-    several = f"validation stays under prime_rl/ ({len(rewards)} environments); say which: --map"
-    one = {rewards[0]: "accuracy/val"} if len(rewards) == 1 else {}
-    differs = {rewards[0]: {"estimator": "held-out problems, mean reward of sampled answers", **_BATCH}} if one else {}
+    one, asks = held_out("prime_rl", rewards, "environments")
+    differs = dict.fromkeys(one, {"estimator": "held-out problems, mean reward of sampled answers", **_BATCH})
     return Naming(
-        trainer="prime_rl", prefix="prime_rl", names={**NAMES, **one}, differs={**DIFFERS, **differs},
-        asks={"accuracy/val": f"{several} 'accuracy/val={rewards[0]}'"} if len(rewards) > 1 else {},
+        trainer="prime_rl", prefix="prime_rl", names={**NAMES, **one}, differs={**DIFFERS, **differs}, asks=asks,
         clock="optimizer_step", aggregation="over the step's tokens",
     )  # fmt: skip
 
@@ -134,10 +132,6 @@ def _files(folder: Path) -> list[Path]:
 
 
 class _Parser(ConsoleParser):
-    def __init__(self) -> None:
-        super().__init__()
-        self.torn = 0
-
     def see(self, line: Line) -> None:
         test = _EVAL.search(line.text) if "Evaluated " in line.text else None
         match = test or (_STEP.search(line.text) if "Step " in line.text else None)

@@ -22,7 +22,7 @@ from stabilizer.formats.files import json_lines
 from stabilizer.formats.rows import Row, number, step_number
 from stabilizer.runs.loaded import LoadedRun
 from stabilizer.runs.reader import RunError
-from stabilizer.trainers.naming import Naming, named_run
+from stabilizer.trainers.naming import Naming, held_out, named_run
 
 NAME = "prime_rl"
 WHAT = "metrics.jsonl of prime-rl's trainer or orchestrator, or the folder that holds both"
@@ -173,14 +173,10 @@ def naming(keys: Iterable[str]) -> Naming:
         several = f"{len(agents)} agents" if agents else f"{len(envs)} environments"
         asks["reward/mean"] = f"rewards stay under prime_rl/ ({several}); say which: --map 'reward/mean={rewards[0]}'"
     tests = sorted(key for key in keys if _EVAL.match(key))
-    if len(tests) > 1:
-        asks["accuracy/val"] = (
-            f"validation stays under prime_rl/ ({len(tests)} data sets); say which: --map 'accuracy/val={tests[0]}'"
-        )
-    if len(tests) == 1:
-        names[tests[0]] = "accuracy/val"
-        differs[tests[0]] = {"estimator": "held-out problems, mean reward of sampled answers", **_BATCH}
+    one, several = held_out("prime_rl", tests)
+    differs |= dict.fromkeys(one, {"estimator": "held-out problems, mean reward of sampled answers", **_BATCH})
     return Naming(
-        trainer="prime_rl", prefix="prime_rl", names=names, differs=differs, asks=asks, clock="optimizer_step",
+        trainer="prime_rl", prefix="prime_rl", names={**names, **one}, differs=differs, asks={**asks, **several},
+        clock="optimizer_step",
         aggregation="over the step's tokens",
     )  # fmt: skip

@@ -14,16 +14,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
-from pathlib import Path
+from collections.abc import Iterable
 from typing import Any
 
-from stabilizer.formats.console import ConsoleParser, Line, head
-from stabilizer.formats.files import beside
+from stabilizer.formats.console import ConsoleParser, Line
 from stabilizer.formats.rows import number, step_number
-from stabilizer.formats.tailing import gather
-from stabilizer.runs.loaded import LoadedRun
-from stabilizer.trainers.naming import Naming, named_run
+from stabilizer.trainers.naming import Naming
 
 NAME = "roll_console"
 WHAT = 'the console output of ROLL, with lines like metrics_tag: {"step": 5, "metrics": {...}}'
@@ -90,26 +86,10 @@ _TAG = "metrics_tag: {"
 _COUNT = "system/global_step"
 _SCORED = '"critic/score/mean": '
 _PIPELINE = re.compile(r"pipeline step (\d{1,15})")
-_SIGN = re.compile(rb'metrics_tag: \{"step": (?:\d|null)|\] \{[^\n]{0,200000}?"critic/score/mean": -?\d')
+CUT = "lines of metrics"
+SIGNS = (re.compile(rb'metrics_tag: \{"step": (?:\d|null)|\] \{[^\n]{0,200000}?"critic/score/mean": -?\d'),)
 _LARGEST = 1_000_000
 """Characters of a step's JSON; a step has some hundreds of names."""
-
-
-def recognises(path: Path) -> bool:
-    """By a step's JSON near its start."""
-    return bool(_SIGN.search(head(path)))
-
-
-def read(path: Path, *, mapping: dict[str, str], config: Mapping[str, Any] | None) -> LoadedRun:
-    """The run in a console log."""
-    parser = gather(path, _Parser)
-    entries, notes = parser.ended()
-    if parser.torn:
-        notes.append(f"{parser.torn} lines of metrics end too early and are left out")
-    return named_run(
-        path.stem, NAMING, entries, format=NAME, files=[path], mapping=mapping, skipped=parser.torn, notes=notes,
-        config=beside(path, notes) if config is None else dict(config),
-    )  # fmt: skip
 
 
 def wrote(keys: Iterable[str]) -> bool:
@@ -123,10 +103,9 @@ def naming(keys: Iterable[str]) -> Naming:
     return NAMING
 
 
-class _Parser(ConsoleParser):
+class Parser(ConsoleParser):
     def __init__(self) -> None:
         super().__init__()
-        self.torn = 0
         self._step: int | None = None
         """The step that the pipeline began last."""
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from stabilizer.trainers.console_log import console
 from stabilizer.trainers.naming import named_by
-from stabilizer.trainers.reader import Rank, reader
 from stabilizer.trainers.skyrl import config, knobs, log, validity
 from stabilizer.trainers.trainer import Checks, Family, Trainer
 
@@ -23,6 +23,6 @@ FAMILY = Family(
             ),
         ),
     ),
-    readers=(reader(log, Rank.CONSOLE, printed=True),),
+    readers=(console(log),),
     named=named_by(log.wrote, log.naming),
 )

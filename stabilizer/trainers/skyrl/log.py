@@ -12,16 +12,11 @@ Written by the `console` backend of its tracking (`trainer.logger`). Traps:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterable
 
-from stabilizer.formats.console import ConsoleParser, Line, head, python_dict
-from stabilizer.formats.files import beside
+from stabilizer.formats.console import ConsoleParser, Line, python_dict
 from stabilizer.formats.rows import number
-from stabilizer.formats.tailing import gather
-from stabilizer.runs.loaded import LoadedRun
-from stabilizer.trainers.naming import Naming, named_run
+from stabilizer.trainers.naming import Naming
 
 NAME = "skyrl_console"
 WHAT = "the console output of SkyRL, with 'Step 12:' and a dictionary {'policy/final_loss': '0.0031', ...}"
@@ -79,29 +74,12 @@ NAMING = Naming(
     aggregation="mean over the step's updates",
 )  # fmt: skip
 
-_SIGN = re.compile(rb"'(?:policy/final_loss|policy/policy_loss|reward/avg_raw_reward|trainer/global_step)': '[-+\dni]")
+CUT = "steps"
+SIGNS = (
+    re.compile(rb"'(?:policy/final_loss|policy/policy_loss|reward/avg_raw_reward|trainer/global_step)': '[-+\dni]"),
+)
 _STEP = re.compile(r"(?:^|\s)Step (\d{1,15}):\s*(\{'.*)?$")
 _LINES = 2_000
-
-
-def recognises(path: Path) -> bool:
-    """By the entries of a step's dictionary near its start."""
-    return bool(_SIGN.search(head(path)))
-
-
-def read(path: Path, *, mapping: dict[str, str], config: Mapping[str, Any] | None) -> LoadedRun:
-    """The run in a console log."""
-    parser = gather(path, _Parser)
-    entries, notes = parser.ended()
-    torn = parser.torn + parser.inside()
-    if parser.rounded:
-        notes.append("numbers are printed with four decimals: a learning rate or KL of 0.0000 is taken as not logged")
-    if torn:
-        notes.append(f"{torn} steps end too early and are left out")
-    return named_run(
-        path.stem, NAMING, entries, format=NAME, files=[path], mapping=mapping,
-        config=beside(path, notes) if config is None else dict(config), skipped=torn, notes=notes,
-    )  # fmt: skip
 
 
 def wrote(keys: Iterable[str]) -> bool:
@@ -117,16 +95,21 @@ def naming(keys: Iterable[str]) -> Naming:
     return NAMING
 
 
-class _Parser(ConsoleParser):
+class Parser(ConsoleParser):
     def __init__(self) -> None:
         super().__init__()
-        self.torn, self.rounded = 0, False
+        self.rounded = False
         self._step: int | None = None
         self._gathered: list[str] = []
 
     def inside(self) -> bool:
         """Whether a step's dictionary is begun and not ended."""
         return self._step is not None and bool(self._gathered)
+
+    def remarks(self) -> list[str]:
+        """That small numbers are rounded away."""
+        note = "numbers are printed with four decimals: a learning rate or KL of 0.0000 is taken as not logged"
+        return [note] if self.rounded else []
 
     def see(self, line: Line) -> None:
         text = line.text

@@ -14,18 +14,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
-from stabilizer.core.records import Event
 from stabilizer.core.settings import setting_at
-from stabilizer.formats.console import ConsoleParser, Line, head, python_dict
-from stabilizer.formats.files import beside
-from stabilizer.formats.number_log import NumberLog
+from stabilizer.formats.console import ConsoleParser, Line, python_dict
 from stabilizer.formats.rows import number
-from stabilizer.formats.tailing import gather
-from stabilizer.runs.loaded import LoadedRun
-from stabilizer.trainers.naming import Naming, named_run
+from stabilizer.trainers.naming import Naming, held_out
 
 NAME = "slime_console"
 WHAT = "the console output of slime, with lines like step 12: {'train/loss': ...} and perf 3: {...}"
@@ -82,35 +76,11 @@ _ZERO_STD = re.compile(r"rollout/zero_std/count_(-?[\d.]{1,20})\Z")
 _TEST = re.compile(r"eval/[^/]+(?<!-truncated_ratio)\Z")
 _PASS = re.compile(r"eval/.+-pass@\d+\Z")
 _LINE = re.compile(r"(?:critic-)?(step|perf|rollout|eval|passrate|multi_turn) (\d{1,15}): (\{'.*)$")
-_SIGN = re.compile(rb"(?:^|- |\s)(?:step \d+: \{'train/|perf \d+: \{'(?:perf|rollout)/|rollout \d+: \{'rollout/)")
+CUT = "lines of metrics"
+SIGNS = (re.compile(rb"(?:^|- |\s)(?:step \d+: \{'train/|perf \d+: \{'(?:perf|rollout)/|rollout \d+: \{'rollout/)"),)
 _GROUPS = ("rollout-batch-size", "rollout_batch_size")
 _LAST = ("train/lr-pg_",)
 """Beginnings of the names of which the last update counts."""
-
-
-def recognises(path: Path) -> bool:
-    """By an update's or a rollout's line near its start."""
-    return bool(_SIGN.search(head(path)))
-
-
-def read(path: Path, *, mapping: dict[str, str], config: Mapping[str, Any] | None) -> LoadedRun:
-    """The run in a console log."""
-    parser = gather(path, _Parser)
-    entries, notes = parser.ended()
-    settings = beside(path, notes) if config is None else dict(config)
-    if parser.torn:
-        notes.append(f"{parser.torn} lines of metrics end too early and are left out")
-    if parser.per_rollout > 1:
-        notes.append(
-            f"{parser.per_rollout} updates a rollout: the numbers of updates are means over a rollout's updates,"
-            " and steps are rollouts"
-        )
-    rows = [entry if isinstance(entry, Event) else (entry[0], _derived(entry[1], settings)) for entry in entries]
-    seen = {key for entry in rows if not isinstance(entry, Event) for key in entry[1]}
-    return named_run(
-        path.stem, naming(seen), rows, format=NAME, files=[path], mapping=mapping, config=settings,
-        skipped=parser.torn, notes=notes,
-    )  # fmt: skip
 
 
 def wrote(keys: Iterable[str]) -> bool:
@@ -119,28 +89,14 @@ def wrote(keys: Iterable[str]) -> bool:
     return {"train/pg_clipfrac", "train/lr-pg_0"} <= seen or {"rollout/raw_reward", "rollout/log_probs"} <= seen
 
 
-def named(log: NumberLog, mapping: Mapping[str, str], config: Mapping[str, Any] | None) -> LoadedRun | None:
-    """The run in a container's numbers, or None where slime did not write them."""
-    seen = log.names()
-    if not wrote(seen):
-        return None
-    settings = log.configured(config)
-    rows = [(step, _derived(values, settings)) for step, values in log.rows]
-    return named_run(
-        log.name, naming({*seen, *(key for _, values in rows for key in values)}), rows, format=log.format,
-        files=log.files, mapping=mapping, config=settings, skipped=log.skipped, notes=log.notes,
-    )  # fmt: skip
-
-
 def naming(keys: Iterable[str]) -> Naming:
     """The names of one log. With several data sets none is the held-out accuracy until a mapping chooses one."""
     tests = sorted(key for key in set(keys) if _TEST.match(key) and not _PASS.match(key) and key != "eval/step")
+    one, asks = held_out("slime", tests)
     said = {"estimator": "mean reward over sampled answers to held-out problems", **_BATCH}
     return Naming(
-        trainer="slime", prefix="slime", names={**NAMES, tests[0]: "accuracy/val"} if len(tests) == 1 else NAMES,
-        instead=INSTEAD, differs={**DIFFERS, **dict.fromkeys(tests, said)}, aggregation="mean over the step's updates",
-        asks={"accuracy/val": f"validation stays under slime/ ({len(tests)} data sets); say which: "
-                              f"--map 'accuracy/val={tests[0]}'"} if len(tests) > 1 else {},
+        trainer="slime", prefix="slime", names={**NAMES, **one}, instead=INSTEAD, asks=asks, derived=_derived,
+        differs={**DIFFERS, **dict.fromkeys(tests, said)}, aggregation="mean over the step's updates",
     )  # fmt: skip
 
 
@@ -153,13 +109,18 @@ def _derived(values: dict[str, float], settings: Mapping[str, Any]) -> dict[str,
     return {**values, "rollout/zero_std/frac": min(sum(counts) / groups, 1.0)}
 
 
-class _Parser(ConsoleParser):
+class Parser(ConsoleParser):
     def __init__(self) -> None:
         super().__init__()
-        self.torn, self.per_rollout = 0, 1
+        self.per_rollout = 1
         self._rollout: int | None = None
         """The rollout whose updates follow."""
         self._updates: list[dict[str, float]] = []
+
+    def remarks(self) -> list[str]:
+        """That numbers are means over the updates of a rollout."""
+        several = f"{self.per_rollout} updates a rollout: the numbers of updates are means over a rollout's updates,"
+        return [f"{several} and steps are rollouts"] if self.per_rollout > 1 else []
 
     def see(self, line: Line) -> None:
         match = _LINE.search(line.text) if ": {'" in line.text else None

@@ -90,7 +90,6 @@ class _Parser(ConsoleParser):
 
     def __init__(self) -> None:
         super().__init__()
-        self.torn = 0
         self.printed: list[tuple[dict[str, Any], dict[int, int]]] = []
         self.behind: list[dict[int, int]] = []
         """The first count of every bar behind each of the printed."""

@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from stabilizer.formats.rows import Row
 from stabilizer.trainers.naming import Naming
 
 TRAINER = "trl-old-ppo"
@@ -71,23 +70,17 @@ def wrote(keys: Iterable[str]) -> bool:
     return "ppo/mean_scores" in seen or {"ppo/loss/policy", "objective/kl"} <= seen
 
 
-def per_token(rows: list[Row]) -> list[Row]:
-    """The rows with the KL per token, where both numbers it takes are there."""
-    found: list[Row] = []
-    for step, values in rows:
-        kl, length = values.get("objective/kl"), values.get("tokens/responses_len_mean")
-        if kl is not None and length is not None and length > 0:
-            values = {**values, "objective/kl / tokens": kl / length}
-        found.append((step, values))
-    return found
+def _per_token(values: dict[str, float], config: Mapping[str, Any]) -> dict[str, float]:
+    """A row with the KL per token, where both numbers it takes are there."""
+    kl, length = values.get("objective/kl"), values.get("tokens/responses_len_mean")
+    known = kl is not None and length is not None and length > 0
+    return {**values, "objective/kl / tokens": kl / length} if known else values
 
 
-def naming() -> Naming:
-    """The names of one log."""
-    return Naming(
-        trainer=TRAINER, prefix="trl", names=NAMES, instead=INSTEAD, differs=DIFFERS,
-        aggregation="mean over the step's updates",
-    )  # fmt: skip
+NAMING = Naming(
+    trainer=TRAINER, prefix="trl", names=NAMES, instead=INSTEAD, differs=DIFFERS, derived=_per_token,
+    aggregation="mean over the step's updates",
+)  # fmt: skip
 
 
 def with_beta(config: Mapping[str, Any]) -> dict[str, Any]:

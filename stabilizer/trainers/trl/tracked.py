@@ -39,7 +39,7 @@ def named(log: NumberLog, mapping: Mapping[str, str], config: Mapping[str, Any] 
         return replace(run, source=replace(run.source, files=tuple(str(file) for file in log.files)))
     if old_ppo.wrote(seen):
         settings = old_ppo.with_beta(log.configured(config))
-        return named_log(replace(log, rows=old_ppo.per_token(log.rows)), old_ppo.naming(), mapping, settings)
+        return named_log(log, old_ppo.NAMING, mapping, settings)
     return None
 
 

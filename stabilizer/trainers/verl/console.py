@@ -90,7 +90,6 @@ class _Parser(ConsoleParser):
     def __init__(self) -> None:
         super().__init__()
         self._rows: list[Row] = []
-        self._torn = 0
         self.rounded = False
         self._last: list[str] = []
         self._config: list[str] | None = None
@@ -125,10 +124,10 @@ class _Parser(ConsoleParser):
                 if values[key] == 0:
                     del values[key]
         if not last:
-            self._torn += 1
+            self.torn += 1
         elif not whole:
             values.pop(last, None)
-            self._torn += 1
+            self.torn += 1
             last = ""
         self._rows.append((step, values))
         self._last.append(last)
@@ -140,7 +139,7 @@ class _Parser(ConsoleParser):
 
         A line that stops before the last key of all others was cut; its last number may have lost digits."""
         usual, count = (Counter(key for key in self._last if key).most_common(1) or [("", 0)])[0]
-        rows, torn = list(self._rows), self._torn
+        rows, torn = list(self._rows), self.torn
         if 2 * count > len(rows):
             for place, ((step, values), last) in enumerate(zip(self._rows, self._last, strict=True)):
                 if last and last != usual and usual not in values:
