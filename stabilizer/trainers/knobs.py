@@ -35,7 +35,7 @@ def spelling_of(trainer: str) -> Spelling:
 def has_setting(trainer: str, advice: RemedyAdvice) -> bool:
     """Whether the trainer has a key for any of it."""
     spelling = spelling_of(trainer)
-    return advice.id in spelling.procedures or any(knob in spelling.keys for knob in advice.change)
+    return bool(spelling.text(advice.id)) or any(knob in spelling.keys for knob in advice.change)
 
 
 def how(
@@ -60,7 +60,7 @@ def how(
     turned = [(key, before, after) for key, before, after in keyed if after is not None]
     lines = [_line(spelling, key, before, after, config, highest, rate) for key, before, after in turned]
     relative = not rate and any(key.scales for key, *_ in turned)
-    if advice.id in spelling.procedures and (not lines or advice.id in _BESIDE):
+    if spelling.text(advice.id) and (not lines or advice.id in _BESIDE):
         lines.insert(0, spelling.procedure(advice.id, config, onset))
         relative = relative or spelling.is_relative(advice.id)
     reasons = list(dict.fromkeys(key.why_restart for key, *_ in keyed))

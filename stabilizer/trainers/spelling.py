@@ -18,6 +18,23 @@ DRIVER = "the driver reads it when it is built"
 NO_GROUPS = dict.fromkeys(("grow-group", "filter-groups", "other-normaliser"), "it compares no answers of a group")
 """What a trainer without groups lacks."""
 
+FOLLOWS = {
+    "lower-beta": ("control/beta", "[0.5 x {key}]"),
+    "clip-updates": ("control/max_grad_norm", "[0.5 x {key}]"),
+    "grow-batch": ("control/prompts", "[2 x {key}]"),
+    "grow-group": ("control/group_size", "[2 x {key}]"),
+    "longer-answers": ("control/max_completion", "[2 x {key}]"),
+    "raise-temperature": ("control/temperature", "[1.1 x {key}]"),
+    "validate-more": ("control/validate_every", "[0.5 x {key}, whole]"),
+    "fewer-epochs": ("control/inner_epochs", "1"),
+    "widen-clip": ("control/epsilon_high", "0.28"),
+    "raise-entropy": ("control/entropy_coef", "0.001"),
+    "lower-entropy-bonus": ("control/entropy_coef", "0"),
+    "mask-truncated": ("control/mask_truncated", ""),
+    "filter-groups": ("control/filter_groups", ""),
+}
+"""What a remedy means to a trainer that has the knob's key: how the key is turned, or its new value."""
+
 _TURN = re.compile(r"\[([\d.]+(?:/\d+)?) x ([\w.-]+)(, whole)?\]")
 _FACTORS = {2.0: "twice", 0.5: "half of", 1 / 3: "a third of"}
 
@@ -46,7 +63,7 @@ class Spelling:
     keys: Mapping[str, Key]
     """By knob."""
     procedures: Mapping[str, str]
-    """What a remedy means beyond the knobs it turns, by remedy id."""
+    """What a remedy means beyond the knobs it turns, by remedy id, where it does not follow from `FOLLOWS`."""
     why_restart: str
     """Why a changed setting needs a restart, unless its key has its own reason."""
     form: str = "{key}={value}"
@@ -62,16 +79,26 @@ class Spelling:
         written = re.escape(self.form).replace(r"\{key\}", r"([\w.-]+)").replace(r"\{value\}", r"\{value\}(?! x )")
         return key.at or tuple(re.findall(written, key.template))
 
+    def text(self, id: str) -> str:
+        """A remedy in the trainer's keys, with factors as `[2 x KEY]`; "" where it has no words and no key for it."""
+        knob, turn = FOLLOWS.get(id, ("", ""))
+        if id in self.procedures or knob not in self.keys:
+            return self.procedures.get(id, "")
+        if "{key}" not in turn:
+            return self.keys[knob].template.format(value=turn)
+        held = self.settings(knob)
+        return turn.format(key=held[0]) if held else ""
+
     def procedure(self, id: str, config: Mapping[str, Any], onset: int) -> str:
         """The trainer's words for a remedy, "" where it has none."""
         if id == "roll-back" and onset <= 1:
             return "start from the beginning: it went wrong at once, so no checkpoint is older"
-        text = self.procedures.get(id, "")
+        text = self.text(id)
         return _TURN.sub(lambda turn: self._turned(turn, config), text).replace("{onset}", str(onset))
 
     def is_relative(self, id: str) -> bool:
         """Whether a procedure multiplies settings, so that the configuration gives its numbers."""
-        return bool(_TURN.search(self.procedures.get(id, "")))
+        return bool(_TURN.search(self.text(id)))
 
     def named(self, key: str) -> str:
         """A key as it is written, without a value."""

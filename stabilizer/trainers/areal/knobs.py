@@ -32,14 +32,9 @@ AREAL = Spelling(
     procedures={
         "roll-back": "actor.path=<the newest save before step {onset}> with recover.mode=disabled",
         "raise-beta": "actor.kl_ctl=0.001 and a ref: section, or [2 x actor.kl_ctl] where it is above 0",
-        "lower-beta": "[0.5 x actor.kl_ctl]",
         "reset-reference": "ref.path=<the newest save>",
-        "clip-updates": "[0.5 x actor.optimizer.gradient_clipping]",
-        "grow-batch": "[2 x train_dataset.batch_size]",
         "grow-group": "[2 x gconfig.n_samples], and the group_size of the norms with it",
-        "filter-groups": "a should_accept_fn that refuses groups of one reward, given to the trainer",
         "longer-answers": "[2 x gconfig.max_new_tokens], or actor.mask_no_eos_with_zero=true",
-        "mask-truncated": "actor.mask_no_eos_with_zero=true",
         "overlong-penalty": "actor.overlong_reward_penalty=true actor.overlong_tokens=<a fifth of max_new_tokens>"
         " actor.overlong_penalty_factor=1.0",
         "correct-mismatch": "actor.use_decoupled_loss=true actor.rejection_sampling.metric=ratio"
@@ -48,8 +43,6 @@ AREAL = Spelling(
         "other-kl-estimator": "actor.kl_estimator=k3",
         "fewer-epochs": "actor.ppo_n_minibatches=1",
         "narrow-clip": "actor.eps_clip=0.2 actor.eps_clip_higher=0.28",
-        "widen-clip": "actor.eps_clip_higher=0.28",
-        "raise-temperature": "[1.1 x gconfig.temperature]",
         "steadier-reward": "[2 x gconfig.n_samples] or [2 x train_dataset.batch_size]",
         "mend-critic": "[1/3 x critic.optimizer.lr]",
         "validate-more": "evaluator.freq_steps=10",

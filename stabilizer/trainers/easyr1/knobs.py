@@ -37,17 +37,11 @@ EASYR1 = Spelling(
         "lower-beta": "[0.5 x algorithm.kl_coef] (early 2025: [0.5 x worker.actor.kl_loss_coef])",
         "reset-reference": "worker.actor.model.model_path=<the newest checkpoint, merged>, whose weights become the"
         " reference, with trainer.find_last_checkpoint=false",
-        "clip-updates": "[0.5 x worker.actor.max_grad_norm]",
         "grow-batch": "[2 x data.rollout_batch_size] and [2 x worker.actor.global_batch_size]",
-        "grow-group": "[2 x worker.rollout.n]",
-        "filter-groups": "algorithm.online_filtering=true algorithm.filter_key=accuracy",
-        "longer-answers": "[2 x data.max_response_length]",
         "unpay-length": "worker.actor.loss_avg_mode=token",
         "other-kl-estimator": "algorithm.kl_penalty=mse (k2)",
-        "fewer-epochs": "worker.actor.ppo_epochs=1",
         "narrow-clip": "worker.actor.clip_ratio_low=0.2 worker.actor.clip_ratio_high=0.28",
         "widen-clip": "worker.actor.clip_ratio_high=0.28 where it is lower (0.3 is its default)",
-        "raise-temperature": "[1.1 x worker.rollout.temperature]",
         "steadier-reward": "[2 x worker.rollout.n], or [2 x data.rollout_batch_size] and"
         " [2 x worker.actor.global_batch_size]",
         "reset-optimizer": "trainer.load_checkpoint_path=<a global_step_N>, saved with trainer.save_model_only=false",

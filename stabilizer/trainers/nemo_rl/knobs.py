@@ -41,14 +41,10 @@ NEMO_RL = Spelling(
         " from the newest",
         "raise-beta": f"{_KL}=0.001, or [2 x {_KL}] where it is above 0,"
         " with grpo.skip_reference_policy_logprobs_calculation=false",
-        "lower-beta": f"[0.5 x {_KL}]",
         "reset-reference": "policy.model_name=<the newest checkpoint, converted>, whose weights become the reference",
-        "clip-updates": "[0.5 x policy.max_grad_norm]",
         "grow-batch": "[2 x grpo.num_prompts_per_step] and [2 x policy.train_global_batch_size]",
         "grow-group": "[2 x grpo.num_generations_per_prompt] and [2 x policy.train_global_batch_size]",
-        "filter-groups": "grpo.use_dynamic_sampling=true",
         "longer-answers": "[2 x policy.generation.max_new_tokens] within policy.max_total_sequence_length",
-        "mask-truncated": "grpo.overlong_filtering=true",
         "overlong-penalty": "grpo.reward_shaping.enabled=true"
         " grpo.reward_shaping.overlong_buffer_length=<a fifth of the longest answer>",
         "unpay-length": "loss_fn.token_level_loss=true",
@@ -59,13 +55,10 @@ NEMO_RL = Spelling(
         "other-kl-estimator": "loss_fn.reference_policy_kl_type=k2",
         "fewer-epochs": "ppo.ppo_epochs=1; in GRPO make policy.train_global_batch_size the whole batch",
         "narrow-clip": "loss_fn.ratio_clip_min=0.2 loss_fn.ratio_clip_max=0.28",
-        "widen-clip": "loss_fn.ratio_clip_max=0.28",
-        "raise-temperature": "[1.1 x policy.generation.temperature]",
         "steadier-reward": "[2 x grpo.num_generations_per_prompt] or [2 x grpo.num_prompts_per_step], and"
         " [2 x policy.train_global_batch_size]",
         "mend-critic": "ppo.policy_training_start_step=20 (critic alone), [1/3 x value.optimizer.kwargs.lr],"
         " value_loss_fn.cliprange=0.2",
-        "validate-more": "[0.5 x grpo.val_period, whole]",
         "reset-optimizer": "checkpointing.save_optimizer=true, and go on from a checkpoint that has it",
         "more-bits": "policy.precision=bfloat16",
         "declare-data": "data.shuffle=true unless the order is meant",

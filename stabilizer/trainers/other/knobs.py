@@ -20,7 +20,6 @@ SB3 = Spelling(
     },
     procedures={
         "roll-back": "PPO.load(path=<a checkpoint from before step {onset}>, env=env)",
-        "clip-updates": "[0.5 x max_grad_norm]",
         "grow-batch": "[2 x n_steps] and [2 x batch_size]",
         "fewer-epochs": "n_epochs=1, or target_kl=0.02 to leave off early",
         "narrow-clip": "clip_range=0.2 (it clips both sides)",

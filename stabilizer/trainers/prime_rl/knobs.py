@@ -28,7 +28,6 @@ PRIME_RL = Spelling(
     },
     procedures={
         "roll-back": "resume.step = <the newest checkpoint step below {onset}>",
-        "clip-updates": "[0.5 x trainer.optim.max_norm]",
         "grow-batch": "[2 x orchestrator.batch_size]",
         "grow-group": "[2 x orchestrator.group_size] and [2 x orchestrator.batch_size]",
         "filter-groups": "orchestrator.train.filter_zero_advantages = true (its default), or a curriculum gate of type"
@@ -40,10 +39,7 @@ PRIME_RL = Spelling(
         " leaves out tokens on which engine and trainer disagree; for old answers"
         " [0.5 x orchestrator.max_off_policy_steps, whole]",
         "narrow-clip": "trainer.loss.dppo_mask_low = 0.2 and trainer.loss.dppo_mask_high = 0.2",
-        "widen-clip": "trainer.loss.dppo_mask_high = 0.28",
-        "raise-temperature": f"[1.1 x {_SAMPLING}.temperature]",
         "steadier-reward": "[2 x orchestrator.batch_size], with [2 x orchestrator.group_size] where answers scatter",
-        "validate-more": "[0.5 x orchestrator.eval.interval, whole]",
         "reset-optimizer": "resume.step = <a checkpoint step>: that brings the optimizer's state, weights alone don't",
         "more-bits": 'trainer.model.optimization_dtype = "float32" and trainer.model.reduce_dtype = "float32"',
     },

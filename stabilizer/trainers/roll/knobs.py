@@ -38,30 +38,22 @@ ROLL = Spelling(
     procedures={
         "roll-back": "resume_from_checkpoint: <the newest checkpoint before step {onset}>",
         "raise-beta": "use_kl_loss: true and kl_loss_coef: 0.001, or [2 x kl_loss_coef] where it is above 0",
-        "lower-beta": "[0.5 x kl_loss_coef]",
         "reset-reference": "pretrain: <the newest checkpoint>, whose weights become the reference",
-        "clip-updates": "[0.5 x max_grad_norm]",
         "grow-batch": "[2 x rollout_batch_size] and [2 x actor_train.training_args.gradient_accumulation_steps]",
         "grow-group": "[2 x num_return_sequences_in_group] and"
         " [2 x actor_train.training_args.gradient_accumulation_steps]",
         "filter-groups": "std_filter in rewards.<domain>.query_filter_config, with is_use_additional_prompts: true",
         "longer-answers": "[2 x response_length], or max_len_mask: true",
-        "mask-truncated": "max_len_mask: true",
         "overlong-penalty": "response_length_penalty_coef 0.1 in rewards.<domain>",
         "unpay-length": "loss_agg_mode: token-mean",
         "correct-mismatch": "enabled true and upper_bound 1.2 in train_infer_correction.is_weight, and top_p 1.0 in"
         " actor_infer.generating_args",
         "other-normaliser": "norm_std_type: batch",
-        "fewer-epochs": "ppo_epochs: 1",
         "narrow-clip": "use_pg_clip_range: true, pg_clip_low: 0.2 and pg_clip_high: 0.28",
         "widen-clip": "use_pg_clip_range: true and pg_clip_high: 0.28",
-        "raise-temperature": "[1.1 x actor_infer.generating_args.temperature]",
-        "raise-entropy": "entropy_loss_coef: 0.001",
-        "lower-entropy-bonus": "entropy_loss_coef: 0",
         "steadier-reward": "[2 x num_return_sequences_in_group] or [2 x rollout_batch_size], and"
         " [2 x actor_train.training_args.gradient_accumulation_steps]",
         "mend-critic": "[1/3 x critic.training_args.learning_rate], and value_clip: 0.5",
-        "validate-more": "[0.5 x eval_steps, whole]",
         "more-bits": "bf16 as actor_train.model_args.dtype",
     },
     lacks={

@@ -18,7 +18,6 @@ SEARCH_R1 = Spelling(
         "roll-back": "actor_rollout_ref.model.path=<actor/global_step_N, N below {onset}>; it has no resume of its own",
         "reset-reference": "actor_rollout_ref.model.path=<the newest actor/global_step_N>, whose weights become the"
         " reference",
-        "grow-group": f"[2 x {ROLLOUT}.n_agent]",
         "narrow-clip": f"{ACTOR}.clip_ratio=0.2 (it clips both sides)",
         "widen-clip": f"{ACTOR}.clip_ratio=0.28 (it clips both sides)",
         "steadier-reward": f"[2 x {ROLLOUT}.n_agent], or [2 x data.train_batch_size] and"

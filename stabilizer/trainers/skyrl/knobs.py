@@ -37,31 +37,21 @@ SKYRL = Spelling(
         "roll-back": "trainer.resume_mode=from_path trainer.resume_path=<newest global_step_N, N below {onset}>",
         "raise-beta": f"{_ALGORITHM}.use_kl_loss=true {_ALGORITHM}.use_kl_in_reward=false, and"
         f" {_ALGORITHM}.kl_loss_coef=0.001 or [2 x {_ALGORITHM}.kl_loss_coef] where it is used already",
-        "lower-beta": f"[0.5 x {_ALGORITHM}.kl_loss_coef]",
         "reset-reference": "trainer.update_ref_every_epoch=true, or trainer.policy.model.path=<the newest export> and"
         " trainer.ref.model.path=<the same>",
-        "clip-updates": f"[0.5 x {_OPTIM}.max_grad_norm]",
         "grow-batch": "[2 x trainer.train_batch_size] and [2 x trainer.policy_mini_batch_size]",
-        "grow-group": "[2 x generator.n_samples_per_prompt]",
         "filter-groups": f"{_ALGORITHM}.zero_variance_filter=true",
-        "longer-answers": "[2 x generator.sampling_params.max_generate_length]",
-        "mask-truncated": "generator.apply_overlong_filtering=true",
         "unpay-length": f"{_ALGORITHM}.loss_reduction=token_mean",
         "correct-mismatch": f"{_ALGORITHM}.off_policy_correction.tis_ratio_type=token"
         f" {_ALGORITHM}.off_policy_correction.token_tis_ratio_clip_high=2.0 generator.sampling_params.top_p=1.0",
         "other-normaliser": f"{_ALGORITHM}.grpo_norm_by_std=false",
         "other-kl-estimator": f"{_ALGORITHM}.kl_estimator_type=k2",
-        "fewer-epochs": "trainer.update_epochs_per_batch=1",
         "narrow-clip": f"{_ALGORITHM}.eps_clip_low=0.2 {_ALGORITHM}.eps_clip_high=0.28",
-        "widen-clip": f"{_ALGORITHM}.eps_clip_high=0.28",
-        "raise-temperature": "[1.1 x generator.sampling_params.temperature]",
-        "raise-entropy": f"{_ALGORITHM}.use_entropy_loss=true {_ALGORITHM}.entropy_loss_coef=0.001",
         "lower-entropy-bonus": f"{_ALGORITHM}.use_entropy_loss=false",
         "steadier-reward": "[2 x generator.n_samples_per_prompt], or [2 x trainer.train_batch_size] and"
         " [2 x trainer.policy_mini_batch_size]",
         "mend-critic": f"[1/3 x trainer.critic.optimizer_config.lr], {_ALGORITHM}.value_clip=0.2, or"
         f" {_ALGORITHM}.advantage_estimator=grpo",
-        "validate-more": "[0.5 x trainer.eval_interval, whole]",
         "reset-optimizer": "trainer.resume_mode=from_path trainer.resume_path=<the checkpoint>, not weights as model",
         "more-bits": "trainer.bf16=true",
     },

@@ -48,9 +48,7 @@ TRL = Spelling(
     procedures={
         "roll-back": "model=<the weights of the newest checkpoint-N with N below {onset}>",
         "raise-beta": "beta=0.001 in GRPOConfig, or [2 x beta] where it is above 0",
-        "lower-beta": "[0.5 x beta]",
         "reset-reference": "model=<the newest checkpoint>, whose weights become the reference; or sync_ref_model=True",
-        "clip-updates": "[0.5 x max_grad_norm]",
         "grow-batch": f"[2 x gradient_accumulation_steps] {_GROWN}",
         "grow-group": "[2 x num_generations] (it must divide the generation batch size)",
         "longer-answers": "[2 x max_completion_length], or mask_truncated_completions=True (TRL 0.17 or later)",
@@ -62,7 +60,6 @@ TRL = Spelling(
         "fewer-epochs": "num_iterations=1",
         "narrow-clip": "epsilon=0.2 epsilon_high=0.28",
         "widen-clip": "epsilon_high=0.28",
-        "raise-temperature": "[1.1 x temperature]",
         "raise-entropy": "entropy_coef=0.001 (TRL 1.9 or later)",
         "target-entropy": "use_adaptive_entropy=True entropy_target=0.2 (TRL 1.9 or later)",
         "lower-entropy-bonus": "entropy_coef=0.0",
@@ -101,7 +98,6 @@ PPO = Spelling(
     procedures={
         "roll-back": "model_name_or_path=<the newest checkpoint-N with N below {onset}>",
         "raise-beta": "[2 x kl_coef]",
-        "lower-beta": "[0.5 x kl_coef]",
         "reset-reference": "sft_model_path=<the newest checkpoint>, whose weights become policy and reference",
         "grow-batch": "[2 x gradient_accumulation_steps]",
         "longer-answers": "[2 x response_length], with a missing_eos_penalty=",
@@ -110,7 +106,6 @@ PPO = Spelling(
         "fewer-epochs": "num_ppo_epochs=1",
         "narrow-clip": "cliprange=0.2 (it clips both sides)",
         "widen-clip": "cliprange=0.28 (it clips both sides)",
-        "raise-temperature": "[1.1 x temperature]",
         "steadier-reward": "[2 x gradient_accumulation_steps]",
         "mend-critic": "[1/3 x learning_rate], cliprange_value=0.2, vf_coef=0.1",
         "more-bits": "bf16=True fp16=False",
@@ -139,7 +134,6 @@ OLD_PPO = Spelling(
     procedures={
         "roll-back": "model_name=<weights that you saved before step {onset}>; it saves none by itself",
         "raise-beta": "[2 x init_kl_coef]",
-        "lower-beta": "[0.5 x init_kl_coef]",
         "clip-updates": "max_grad_norm=1.0 (it clips no gradient by itself), or [0.5 x max_grad_norm] where it is set",
         "grow-batch": "[2 x batch_size] and [2 x mini_batch_size]",
         "fewer-epochs": "ppo_epochs=1",

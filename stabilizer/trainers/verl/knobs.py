@@ -35,14 +35,8 @@ PROCEDURES = {
     "raise-beta": f"{ACTOR}.use_kl_loss=true {ACTOR}.kl_loss_coef=0.001, or [2 x {ACTOR}.kl_loss_coef] where it is"
     " used already",
     "lower-beta": f"[0.5 x {ACTOR}.kl_loss_coef], or where the KL is in the reward [0.5 x algorithm.kl_ctrl.kl_coef]",
-    "clip-updates": f"[0.5 x {ACTOR}.grad_clip]",
     "grow-batch": f"[2 x data.train_batch_size] and [2 x {ACTOR}.ppo_mini_batch_size]",
-    "longer-answers": "[2 x data.max_response_length]",
     "other-kl-estimator": f"{ACTOR}.kl_loss_type=mse (k2)",
-    "fewer-epochs": f"{ACTOR}.ppo_epochs=1",
-    "raise-temperature": f"[1.1 x {ROLLOUT}.temperature]",
-    "raise-entropy": f"{ACTOR}.entropy_coeff=0.001",
-    "lower-entropy-bonus": f"{ACTOR}.entropy_coeff=0",
     "validate-more": "[0.5 x trainer.test_freq, whole] (10 where it is -1, never)",
 }  # fmt: skip
 
@@ -55,8 +49,6 @@ VERL = Spelling(
         "roll-back": "trainer.resume_mode=resume_path trainer.resume_from_path=<newest global_step_N, N below {onset}>",
         "reset-reference": "actor_rollout_ref.model.path=<the newest checkpoint, merged>, whose weights become the"
         " reference, with trainer.resume_mode=disable",
-        "grow-group": f"[2 x {ROLLOUT}.n]",
-        "filter-groups": "algorithm.filter_groups.enable=true algorithm.filter_groups.metric=acc",
         "overlong-penalty": "the overlong_buffer of the DAPO reward manager",
         "unpay-length": f"{ACTOR}.loss_agg_mode=token-mean",
         "correct-mismatch": f"{ROLLOUT}.calculate_log_probs=true"
@@ -64,7 +56,6 @@ VERL = Spelling(
         f" {ROLLOUT}.top_p=1.0",
         "other-normaliser": "algorithm.norm_adv_by_std_in_grpo=false",
         "narrow-clip": f"{ACTOR}.clip_ratio_low=0.2 {ACTOR}.clip_ratio_high=0.28",
-        "widen-clip": f"{ACTOR}.clip_ratio_high=0.28",
         "steadier-reward": f"[2 x {ROLLOUT}.n], or [2 x data.train_batch_size] and"
         f" [2 x {ACTOR}.ppo_mini_batch_size]",
         "mend-critic": "trainer.critic_warmup=20, [1/3 x critic.optim.lr], critic.cliprange_value=0.5, or"
