@@ -47,7 +47,6 @@ WAITING_MS, RESTING_MS = 400, 5000
 AXES = {"step": "step", "tokens": "tokens", "share": "% of the run"}
 TONES = {
     "identical": "verdict-healthy",
-    "same-run": "verdict-healthy",
     "same": "verdict-healthy",
     "different": "verdict-warn",
     "rescaled": "verdict-warn",

@@ -1,7 +1,7 @@
 """Compare a run with a reference: what differs by more than noise, which settings explain it, and what to change first.
 
 `compare(run, reference)` answers for one pair of sides; `as_json` is the contract for scripts (`compare --json`). The
-questions, in order: are both the same run (`same`), can the rewards be compared at all (`support`), on which clock
+questions, in order: are both the same numbers, can the rewards be compared at all (`support`), on which clock
 (`align`), what differs by more than noise (`measure`, `gaps`), which settings differ (`differences`), and which of
 them explain what (`advice`).
 """
@@ -20,7 +20,6 @@ from stabilizer.compare.align import Clock, choose
 from stabilizer.compare.differences import Difference, differences, facts, one_sided
 from stabilizer.compare.gaps import Compared, Gap, compare_metric
 from stabilizer.compare.measure import Measure, Shape
-from stabilizer.compare.same import Twin
 from stabilizer.compare.sides import CURVE_HELP, Member, Side, from_run, group, read_member, read_side
 from stabilizer.compare.support import Support
 from stabilizer.core import records
@@ -47,7 +46,6 @@ __all__ = [
 SCHEMA = 1
 VERDICTS = {
     "identical": "IDENTICAL",
-    "same-run": "THE SAME RUN, drawn differently",
     "same": "SAME within noise",
     "different": "DIFFERENT",
     "not-comparable": "NOT COMPARABLE as it stands",
@@ -106,7 +104,7 @@ def compare(run: Side, reference: Side, *, by: str | None = None, metrics: Seque
         main, others, clock, facts(run), facts(reference), reference.first.about.get("smoothing"), drawn, found, peaks
     )
     verdict = _verdict(main)
-    explained = [] if verdict in ("identical", "same-run") else explanations(case)
+    explained = [] if verdict == "identical" else explanations(case)
     seeds = len(run.members), len(reference.members)
     change, then = next_change(case, explained, verdict, seeds)
     return Comparison(
@@ -167,8 +165,8 @@ def _some(names: Sequence[str]) -> str:
 
 
 def _verdict(main: Compared) -> str:
-    if main.twin:
-        return "identical" if main.twin.identical else "same-run"
+    if main.identical:
+        return "identical"
     if main.conflict:
         return "not-comparable"
     if main.rescaled:
@@ -181,8 +179,8 @@ def _verdict(main: Compared) -> str:
 
 
 def _headline(verdict: str, main: Compared, clock: Clock, run: Side, reference: Side) -> str:
-    if main.twin:
-        return f"{main.twin.words}."
+    if main.identical:
+        return f"the same {main.identical:,} numbers."
     if main.conflict:
         return f"{main.conflict}."
     if main.rescaled:
@@ -208,7 +206,7 @@ def _round(value: float) -> float:
 
 def _cautions(clock: Clock, main: Compared, seeds: tuple[int, int], verdict: str) -> list[str]:
     said = [clock.warning] if clock.warning else []
-    if 1 in seeds and verdict not in ("identical", "same-run"):
+    if 1 in seeds and verdict != "identical":
         lone = "both sides are single runs" if seeds == (1, 1) else "one side is a single run"
         said.append(f"{lone}: intervals cover the noise within a run; differences between seeds can be larger")
     return said + list(dict.fromkeys(main.notes))
@@ -293,7 +291,7 @@ def _compared(item: Compared, c: Comparison) -> dict[str, Any]:
         "support": {"run": _support(item.supports[0]), "reference": _support(item.supports[1])},
         "conflict": item.conflict or None,
         "remarks": list(item.remarks),
-        "same_run": _twin(item.twin) if item.twin else None,
+        "identical_points": item.identical,
         "rescaled": item.rescaled or None,
         "points": {"run": [len(s.y) for s in mine], "reference": [len(s.y) for s in theirs]},
         "highest_at_step": {
@@ -301,18 +299,6 @@ def _compared(item: Compared, c: Comparison) -> dict[str, Any]:
             "reference": [_at_step(m, c.clock, s) for m, s in zip(c.reference.members, theirs, strict=True)],
         },
         "gaps": [_gap(gap) for gap in item.gaps],
-    }
-
-
-def _twin(twin: Twin) -> dict[str, Any]:
-    return {
-        "identical": twin.identical,
-        "smoothing": twin.smoothing,
-        "weight": twin.weight,
-        "scale": twin.scale,
-        "offset": twin.offset,
-        "words": twin.words,
-        "copy": "run" if twin.of_reference else "reference",
     }
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from stabilizer.compare.align import Clock
 from stabilizer.compare.differences import Difference, Facts, label
 from stabilizer.compare.gaps import Compared
-from stabilizer.compare.same import weight_for
+from stabilizer.compare.smoothing import weight_for
 from stabilizer.core.text import short
 
 Sure = Literal["high", "medium", "low"]
@@ -446,9 +446,10 @@ def next_change(
 ) -> tuple[Change, list[Change]]:
     """The one thing to do next, and what may follow: one variable at a time."""
     ranked = _ranked(case, found)
-    if verdict in ("identical", "same", "same-run"):
-        what = {"same-run": "nothing: draw both with the same smoothing and scale"}.get(verdict, "nothing to change")
-        return Change(what, None, None, None, "the curves show no difference that a setting could explain", "high"), []
+    if verdict in ("identical", "same"):
+        return Change(
+            "nothing to change", None, None, None, "the curves show no difference that a setting could explain", "high"
+        ), []
     if case.main.conflict:
         target = case.main.supports[1].stated
         said = f", so that it lies between {short(target[0])} and {short(target[1])}" if target else ""

@@ -30,7 +30,6 @@ from stabilizer.compare.measure import (
     shape,
     t_quantile,
 )
-from stabilizer.compare.same import Twin, recognise
 from stabilizer.compare.sides import Member, Side
 from stabilizer.compare.support import Support, conflict, remarks, support
 from stabilizer.core.metrics import metric as definition
@@ -53,6 +52,8 @@ MARGIN_TIME = 1.5
 """Factor within which two times to the peak count as equal."""
 FEW_POINTS = 30
 """Points below which a difference of noise is shown with their number."""
+LEAST_SHARED = 20
+"""Common points below which two runs are not called identical."""
 SEEDS = 0, 17
 """First seed of the noise that is drawn around the curves of each side."""
 SHORTER = 0.85
@@ -97,7 +98,8 @@ class Compared:
     remarks: tuple[str, ...]
     shapes: Shapes
     gaps: tuple[Gap, ...]
-    twin: Twin | None
+    identical: int
+    """Points at which two single runs have the same numbers; 0 where any differs."""
     rescaled: str
     notes: tuple[str, ...]
 
@@ -120,7 +122,7 @@ def compare_metric(run: Side, reference: Side, names: tuple[str, str], clock: Cl
     )
     shapes = first, second
     lone = primary and len(run.members) == len(reference.members) == 1
-    twin = recognise(*points[0][0], *points[1][0]) if lone else None
+    identical = _identical(*points[0][0], *points[1][0]) if lone else 0
     gaps = _gaps(shapes, points, clock, clash, directed=primary and better != "neither")
     return Compared(
         run_metric=mine,
@@ -130,10 +132,16 @@ def compare_metric(run: Side, reference: Side, names: tuple[str, str], clock: Cl
         remarks=tuple(remarks(*supports)) if primary or not clash else (),
         shapes=shapes,
         gaps=gaps,
-        twin=twin,
-        rescaled=_rescaled(shapes, gaps) if primary and not clash and not twin else "",
+        identical=identical,
+        rescaled=_rescaled(shapes, gaps) if primary and not clash and not identical else "",
         notes=(*_notes(run, mine), *_notes(reference, theirs)),
     )
+
+
+def _identical(x: np.ndarray, y: np.ndarray, other_x: np.ndarray, other_y: np.ndarray) -> int:
+    shared, rows, other_rows = np.intersect1d(x, other_x, return_indices=True)
+    same = len(shared) >= LEAST_SHARED and np.allclose(y[rows], other_y[other_rows], rtol=1e-9, atol=1e-12)
+    return len(shared) if same else 0
 
 
 def _points(side: Side, name: str, clock: Clock) -> list[tuple[np.ndarray, np.ndarray]]:

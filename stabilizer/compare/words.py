@@ -20,7 +20,6 @@ STATES = {
 
 LEVELS = {
     "identical": "healthy",
-    "same-run": "healthy",
     "same": "healthy",
     "different": "warn",
     "rescaled": "warn",
@@ -28,8 +27,6 @@ LEVELS = {
     "undetermined": "info",
 }
 """How verdicts and states are coloured, as the severity of the same colour."""
-ALIKE = ("identical", "same-run")
-"""Verdicts on two curves of one run: there is nothing to measure."""
 
 
 class Row(NamedTuple):

@@ -9,7 +9,7 @@ from typing import Any
 from stabilizer.compare import VERDICTS, Comparison
 from stabilizer.compare.differences import label
 from stabilizer.compare.gaps import Compared
-from stabilizer.compare.words import ALIKE, LEVELS, STATES, gap_labels, how, rows, seeds, sentence, support_rows
+from stabilizer.compare.words import LEVELS, STATES, gap_labels, how, rows, seeds, sentence, support_rows
 from stabilizer.core.metrics import metric
 from stabilizer.core.text import short
 from stabilizer.figures.compared import REFERENCE, RUN, Line, compared_figure
@@ -38,7 +38,7 @@ def html(comparisons: Sequence[Comparison]) -> str:
 
 def _one(c: Comparison, prefix: str, figures: dict[str, list[dict[str, Any]]]) -> str:
     parts = [_head(c)]
-    if c.verdict not in ALIKE:
+    if c.verdict != "identical":
         parts += [_next(c), _charts(c, prefix, figures), _measures(c), _explanations(c), _differences(c)]
     else:
         parts += [_charts(c, prefix, figures)]

@@ -12,7 +12,6 @@ from stabilizer.compare import VERDICTS, Comparison
 from stabilizer.compare.differences import label
 from stabilizer.compare.gaps import Compared
 from stabilizer.compare.words import (
-    ALIKE,
     LEVELS,
     STATES,
     difference,
@@ -44,7 +43,7 @@ class _Answer(Screen):
 
     def print(self) -> None:
         self._head()
-        if self.c.verdict not in ALIKE:
+        if self.c.verdict != "identical":
             self._support(self.c.main)
             self._measures(self.c.main)
             self._others()
@@ -100,7 +99,7 @@ class _Answer(Screen):
                 name = d.label if d.key in (d.label, "") else f"{d.label}  ({d.key})"
                 table.append((name, short(d.run), short(d.reference)))
             self._table("What was set differently", ("", "run", "reference"), table)
-        elif c.verdict not in ALIKE:
+        elif c.verdict != "identical":
             self.title("What was set differently")
             self.line("no setting that both sides state", style="dim")
         for who, index in (("the run", 1), ("the reference", 2)):

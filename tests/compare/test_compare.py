@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from stabilizer.compare import VERDICTS, as_json, compare
-from stabilizer.compare.same import averages, moving_average, recognise
+from stabilizer.compare.smoothing import averaged
 from stabilizer.compare.support import remarks, resolution, support
 from stabilizer.runs.reader import RunError
 from tests.compare.synthetic import ar1, learning, member, noisy, side
@@ -94,40 +94,6 @@ def test_a_run_beside_itself_is_identical() -> None:
     assert answer.verdict == "identical" and not answer.explanations
 
 
-@pytest.mark.parametrize("weight", [0.6, 0.9, 0.97])
-def test_a_smoothed_copy_is_the_same_run(weight: float) -> None:
-    values = noisy(3)
-    answer = two(values, averages(values, weight)[0][0])
-    assert answer.verdict == "same-run" and answer.main.twin.weight == pytest.approx(weight, abs=0.031)
-    assert f"{weight:g}" in answer.headline and "reference is the run" in answer.headline
-
-
-def test_the_run_may_be_the_smoothed_one_and_means_are_recognised_too() -> None:
-    values = noisy(3)
-    answer = two(moving_average(values, 10, centred=False), values)
-    assert answer.verdict == "same-run" and "run is the reference" in answer.headline
-    assert "mean over 10 points" in answer.headline
-
-
-def test_a_rescaled_copy_is_the_same_run_with_its_scale() -> None:
-    values = noisy(3)
-    twin = two(values, 0.5 * values + 2).main.twin
-    assert not twin.smoothing and (twin.scale, twin.offset) == pytest.approx((0.5, 2.0))
-
-
-def test_a_smoothed_copy_read_off_with_rounding_is_still_recognised() -> None:
-    values = noisy(3)
-    assert two(values, np.round(averages(values, 0.8)[0][0], 3)).main.twin.weight == 0.8
-
-
-def test_runs_that_share_their_trend_alone_are_not_taken_for_one_run() -> None:
-    for seed in range(20):
-        a, b = noisy(2 * seed, sd=0.02), noisy(2 * seed + 1, sd=0.02)
-        x = np.arange(len(a))
-        assert recognise(x, a, x, b) is None
-        assert recognise(x, a, x, averages(b, 0.9)[0][0]) is None
-
-
 # --- different ------------------------------------------------------------------------------------------------------
 
 
@@ -166,7 +132,7 @@ def test_a_batch_of_the_wrong_direction_does_not_explain_noise() -> None:
 
 def test_equal_batches_and_a_calm_reference_point_to_smoothing() -> None:
     first = member(noisy(0, sd=0.2, phi=0.0), "a", config=CONFIG)
-    calm = averages(noisy(1, sd=0.2, phi=0.0), 0.8)[0][0]
+    calm = averaged(noisy(1, sd=0.2, phi=0.0), 0.8)
     answer = compare(side(first), side(member(calm, "b", kind="curve", config=CONFIG)))
     assert explained(answer, "noise") == {"batch-size": False, "smoothing": True}
     said = next(item for item in answer.explanations if item.cause == "smoothing")
