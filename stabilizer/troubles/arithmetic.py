@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 
 def whole(text: str) -> int:
     """A count out of a log, with or without thousands separators."""
@@ -14,6 +16,15 @@ def nearest_multiples(value: int, unit: int) -> list[int]:
         raise ValueError("a unit below 1")
     below = value // unit * unit
     return [near for near in (below, below + unit) if near > 0 and near != value]
+
+
+def not_whole(values: Mapping[str, str], size: int = 0) -> dict[str, object]:
+    """A `size` that is no multiple of `unit`: the nearest multiples, and the nearest divisors instead of the unit."""
+    size, unit = size or whole(values["size"]), whole(values["unit"])
+    if size % unit == 0:
+        raise ValueError("it divides")
+    near = listed(nearest_multiples(size, unit))
+    return {"near": near, "divisors": listed(by_nearness(unit, divisors(size))[:3])}
 
 
 def divisors(value: int, least: int = 1) -> list[int]:

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from stabilizer.troubles.arithmetic import by_nearness, divisors, listed, nearest_multiples, whole
+from stabilizer.troubles.arithmetic import divisors, listed, not_whole, whole
 from stabilizer.troubles.trouble import Trouble, Values
 
 
-def _near(values: Values) -> dict[str, object]:
-    size, unit = whole(values["size"]), whole(values["unit"])
-    if size % unit == 0:
-        raise ValueError("it divides")
-    return {"near": listed(nearest_multiples(size, unit))}
-
-
-def _near_or_divisor(values: Values) -> dict[str, object]:
+def _named(values: Values) -> dict[str, object]:
     if "_" not in values["name"] + values["other"]:
         raise ValueError("no names of a program")
-    fits = by_nearness(whole(values["unit"]), divisors(whole(values["size"])))
-    return _near(values) | {"divisors": listed(fits[:3])}
+    return not_whole(values)
 
 
 TROUBLES = (
@@ -45,7 +37,7 @@ TROUBLES = (
         cause="global batch {size} is no multiple of micro batch {micro} x data-parallel size {dp} = {unit}",
         fix="set the global batch to {near}, or change micro batch or parallel sizes",
         source="NVIDIA/Megatron-LM: num_microbatches_calculator.py", certainty="certain", kind="config-error",
-        work=lambda v: _near({"size": v["size"], "unit": str(whole(v["micro"]) * whole(v["dp"]))})
+        work=lambda v: not_whole({"size": v["size"], "unit": str(whole(v["micro"]) * whole(v["dp"]))})
         | {"unit": whole(v["micro"]) * whole(v["dp"])},
         example="AssertionError: global batch size (100) is not divisible by micro batch size (4) times data parallel size (8)",
     ),
@@ -54,7 +46,7 @@ TROUBLES = (
         shows=("world_size ({size}) is not divisible by {unit}",),
         cause="{size} GPUs are no multiple of tensor x pipeline x context parallel size = {unit}",
         fix="use {near} GPUs, or other parallel sizes",
-        source="NVIDIA/Megatron-LM: parallel_state.py", certainty="certain", kind="config-error", work=_near,
+        source="NVIDIA/Megatron-LM: parallel_state.py", certainty="certain", kind="config-error", work=not_whole,
         example="RuntimeError: world_size (6) is not divisible by 4",
     ),
     Trouble(
@@ -124,7 +116,7 @@ TROUBLES = (
                "data_parallel size {unit}"),
         cause="{size} completions a step can't be divided over {unit}",
         fix="make grpo.num_prompts_per_step x grpo.num_generations_per_prompt one of {near}",
-        source="NVIDIA-NeMo/RL: algorithms/grpo.py", certainty="certain", kind="config-error", work=_near,
+        source="NVIDIA-NeMo/RL: algorithms/grpo.py", certainty="certain", kind="config-error", work=not_whole,
         example="AssertionError: Configuration error: (num_prompts_per_step * num_generations_per_prompt) = 100 must be "
         "divisible by data_parallel size 8.",
     ),
@@ -687,7 +679,7 @@ TROUBLES = (
                "{name:w} {size} should be divisible by {other:w} {unit}", "{name:w} {size} is not divisible by {other:w} {unit}"),
         cause="{name} = {size} is no multiple of {other} = {unit}",
         fix="set {name} to {near} instead of {size}, or {other} to {divisors} instead of {unit}",
-        source="the message itself", certainty="likely", kind="config-error", work=_near_or_divisor,
+        source="the message itself", certainty="likely", kind="config-error", work=_named,
         example="ValueError: rollout_num_gpus_per_engine (6) must be divisible by sglang_pipeline_parallel_size (4)",
     ),
     Trouble(

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from math import prod
 
-from stabilizer.troubles.arithmetic import by_nearness, divisors, listed, nearest_multiples, whole
+from stabilizer.troubles.arithmetic import by_nearness, divisors, listed, not_whole, whole
 from stabilizer.troubles.trouble import Trouble, Values
 
 
 def _groups(values: Values) -> dict[str, object]:
     """Completions that are no whole number of groups; they are given as one number or as factors."""
-    factors = [whole(values[name]) for name in ("size", "a", "b", "c") if name in values]
-    total, unit = prod(factors), whole(values["unit"])
-    if total % unit == 0:
-        raise ValueError("it divides")
-    fits = by_nearness(unit, divisors(total, 2))
-    return {
-        "total": total, "near": listed(nearest_multiples(total, unit)),
-        "divisors": f"to a divisor of {total}: {listed(fits)}" if fits else "lower",
-    }  # fmt: skip
+    total = prod(whole(values[name]) for name in ("size", "a", "b", "c") if name in values)
+    fits = by_nearness(whole(values["unit"]), divisors(total, 2))
+    lower = f"to a divisor of {total}: {listed(fits)}" if fits else "lower"
+    return {**not_whole(values, total), "total": total, "divisors": lower}
 
 
 TROUBLES = (

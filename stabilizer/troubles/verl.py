@@ -2,23 +2,8 @@
 
 from __future__ import annotations
 
-from stabilizer.troubles.arithmetic import by_nearness, divisors, listed, nearest_multiples, whole
+from stabilizer.troubles.arithmetic import by_nearness, divisors, listed, not_whole, whole
 from stabilizer.troubles.trouble import Trouble, Values
-
-
-def _chunks(values: Values) -> dict[str, object]:
-    size, parts = whole(values["size"]), whole(values["parts"])
-    if size % parts == 0:
-        raise ValueError("it divides")
-    fits = by_nearness(parts, divisors(size))
-    return {"near": listed(nearest_multiples(size, parts)), "fewer": listed(fits[:3])}
-
-
-def _real_batch(values: Values) -> dict[str, object]:
-    batch, gpus = whole(values["batch"]), whole(values["gpus"])
-    if batch % gpus == 0:
-        raise ValueError("it divides")
-    return {"near": listed(nearest_multiples(batch, gpus))}
 
 
 def _over_mini(values: Values) -> dict[str, object]:
@@ -35,20 +20,20 @@ def _none_kept(values: Values) -> dict[str, object]:
 TROUBLES = (
     Trouble(
         id="verl/unequal-chunks",
-        shows=("only support equal chunk. Got size of DataProto {size} and chunk {parts}.",),
-        cause="a batch of {size} rows can't be divided equally over {parts} workers",
-        fix="make the batch a multiple of {parts}: {near} instead of {size} (data.train_batch_size x rollout.n, data.batch_size "
-        "for generation, data.val_batch_size), or use {fewer} GPUs (trainer.n_gpus_per_node)",
-        source="verl-project/verl#473", certainty="certain", kind="config-error", work=_chunks,
+        shows=("only support equal chunk. Got size of DataProto {size} and chunk {unit}.",),
+        cause="a batch of {size} rows can't be divided equally over {unit} workers",
+        fix="make the batch a multiple of {unit}: {near} instead of {size} (data.train_batch_size x rollout.n, data.batch_size "
+        "for generation, data.val_batch_size), or use {divisors} GPUs (trainer.n_gpus_per_node)",
+        source="verl-project/verl#473", certainty="certain", kind="config-error", work=not_whole,
         example="AssertionError: only support equal chunk. Got size of DataProto 3 and chunk 4.",
     ),
     Trouble(
         id="verl/real-batch",
-        shows=("real_train_batch_size ({batch}) must be divisible by total n_gpus ({gpus})",
-               "real_train_batch_size ({batch}) must be divisible by minimal possible batch size ({gpus})"),
-        cause="train_batch_size x rollout.n = {batch} is no multiple of {gpus}",
+        shows=("real_train_batch_size ({size}) must be divisible by total n_gpus ({unit})",
+               "real_train_batch_size ({size}) must be divisible by minimal possible batch size ({unit})"),
+        cause="train_batch_size x rollout.n = {size} is no multiple of {unit}",
         fix="make data.train_batch_size x rollout.n one of {near}",
-        source="verl-project/verl: trainer/ppo/ray_trainer.py", certainty="certain", kind="config-error", work=_real_batch,
+        source="verl-project/verl: trainer/ppo/ray_trainer.py", certainty="certain", kind="config-error", work=not_whole,
         example="AssertionError: real_train_batch_size (300) must be divisible by total n_gpus (8).",
     ),
     Trouble(

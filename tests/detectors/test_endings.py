@@ -172,21 +172,9 @@ def test_the_suggested_plan_command_exists(tmp_path, capsys):
          " (8)",
          {"num_generations": [7, 4, 2, 14, 28], "per_device_train_batch_size": [2, 4, 6, 8, 10, 12],
           "gradient_accumulation_steps": [8, 16, 24, 32, 40, 48]}),
-        ("generation_batch_size (56) must be divisible by num_generations (6)",
-         {"num_generations": [7, 4, 8, 2, 14, 28, 56], "generation_batch_size": [54, 60, 48, 66, 42, 72]}),
         ("The global eval batch size (8 * 3) must be divisible by the number of generations used for"
          " evaluation (16)",
          {"num_generations": [12, 8, 24, 6, 4, 3, 2], "per_device_eval_batch_size": [16, 32, 48, 64, 80, 96]}),
-        ("real_train_batch_size (60) must be divisible by minimal possible batch size (8)",
-         {"real_train_batch_size": [56, 64, 72],
-          "minimal possible batch size": [6, 10, 5, 4, 12, 3, 2, 1, 15, 20, 30, 60]}),
-        ("train_batch_size (96) must be >= actor.ppo_mini_batch_size (128)",
-         {"train_batch_size": [128], "actor.ppo_mini_batch_size": [96]}),
-        ("train_batch_size 100 should be divisible by policy_mini_batch_size 64",
-         {"train_batch_size": [128, 64, 192], "policy_mini_batch_size": [50, 100, 25, 20, 10, 5, 4, 2, 1]}),
-        ("GRPO requires at least 2 generations per prompt to calculate the advantages. You provided 1",
-         {"num_generations": [8, 4, 2]}),
-        ("GRPO and RLOO algorithm need `config.worker.rollout.n > 1`.", {"worker.rollout.n": [8, 4, 2]}),
     ],
 )  # fmt: skip
 def test_valid_settings_come_nearest_first(message, settings):
@@ -195,17 +183,8 @@ def test_valid_settings_come_nearest_first(message, settings):
     assert all(str(values[0]) in found.how for values in settings.values())
 
 
-@pytest.mark.parametrize(
-    ("message", "words"),
-    [
-        ("Rollout batch size must be divisible by actor global batch size.", "data.rollout_batch_size a multiple"),
-        ("[actor] Please set at least one of 'actor.ppo_micro_batch_size' or 'actor.ppo_micro_batch_size_per_gpu'.",
-         "set actor.ppo_micro_batch_size_per_gpu"),
-        ("a and b are mutually exclusive", "stabilizer preflight CONFIG"),
-    ],
-)  # fmt: skip
-def test_a_message_without_numbers_names_the_keys(message, words):
-    assert words in accepted(message).how
+def test_another_message_is_looked_up_in_the_whole_configuration():
+    assert "stabilizer preflight CONFIG" in accepted("a and b are mutually exclusive").how
 
 
 def test_the_page_of_a_failing_detector_is_there_too(capsys):

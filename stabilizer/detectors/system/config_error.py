@@ -8,7 +8,7 @@ from stabilizer.core.records import Finding
 from stabilizer.detectors.base import Detector
 from stabilizer.detectors.evidence.ending import ending, trouble_of
 from stabilizer.runs.history import RunView
-from stabilizer.trainers.refused import accepted
+from stabilizer.trainers.refused import NOT_KNOWN, accepted
 from stabilizer.troubles.trouble import CERTAINTY
 
 
@@ -61,7 +61,7 @@ class ConfigError(Detector):
             found = None
         if found:
             what, how = found.trouble.explained(found.values)
-        known = "certain" if instead != accepted("") else "possible"
+        known = "certain" if instead != NOT_KNOWN else "possible"
         sure = CERTAINTY[found.trouble.certainty if found else known]
         guess = sure <= CERTAINTY["possible"]
         said = "the program stopped at a check" if guess else "the trainer rejected its configuration"
