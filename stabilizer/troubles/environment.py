@@ -206,7 +206,8 @@ TROUBLES = (
     ),
     Trouble(
         id="torch/meta-tensor",
-        shows=("Cannot copy out of meta tensor; no data!",),
+        shows=("Cannot copy out of meta tensor; no data!", "is on the meta device, we need a `value` to put in on",
+               "weight is on the meta device"),
         cause="parts of the model were never loaded (they are on the meta device): too little memory for device_map, or weights "
         "that the checkpoint lacks",
         fix="load without device_map='auto' and without low_cpu_mem_usage, give it enough memory, and read the warning about "
@@ -338,9 +339,11 @@ TROUBLES = (
     ),
     Trouble(
         id="linux/killed",
-        shows=("^Killed$", "line {n}: {pid} Killed", "[{pid:w}] Killed ", "is killed by signal: Killed"),
-        cause="the process was killed from outside without a word of its own, nearly always by the kernel because main memory (not the GPU's) was full",
-        fix="`dmesg -T | grep -i kill` confirms it. Then less main memory: no CPU offload, one process that loads the model at a time, fewer workers, a smaller "
+        shows=("^Killed$", "line {n}: {pid} Killed", "[{pid:w}] Killed ", "is killed by signal: Killed", "exitcode: -9", "exit code -9",
+               "died with <Signals.SIGKILL: 9>", "Signal 9 (SIGKILL) received by PID"),
+        cause="the process was killed from outside without a word of its own, nearly always by the kernel because main memory (not the GPU's) was full, "
+        "else by the scheduler",
+        fix="`dmesg -T | grep -i kill` or the scheduler's record of that minute tells which. Then less main memory: no CPU offload, one process that loads the model at a time, fewer workers, a smaller "
         "vLLM swap_space; or more memory for the container or job",
         source="linux: oom killer", certainty="likely", kind="out-of-memory",
         example="Killed",

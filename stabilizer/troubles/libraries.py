@@ -492,7 +492,8 @@ TROUBLES = (
         id="numpy/names-gone",
         shows=("`np.{name:w}` was removed in the NumPy 2.0 release", "module 'numpy' has no attribute '{name:w}'", "AttributeError: _ARRAY_API not "
                "found", "numpy.core.multiarray failed to import", "RuntimeError: Numpy is not available",
-               "Unable to avoid copy while creating an array as requested"),
+               "Unable to avoid copy while creating an array as requested", "A module that was compiled using NumPy 1.x cannot be run in",
+               "numpy.dtype size changed, may indicate binary incompatibility"),
         cause="a package was written or built for another NumPy than the installed one",
         fix="pip install 'numpy<2' (for np.bool, np.float and the like: 'numpy<1.24'), or upgrade the package that the traceback names",
         source="numpy/numpy: 2.0 migration", certainty="certain", kind="config-error",

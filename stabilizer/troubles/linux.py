@@ -110,16 +110,6 @@ TROUBLES = (
         example="[12345.678] Out of memory: Killed process 3141 (ray::WorkerDict) total-vm:91234567kB",
     ),
     Trouble(
-        id="linux/killed-9",
-        shows=("exitcode: -9", "exit code -9", "died with <Signals.SIGKILL: 9>", "Signal 9 (SIGKILL) received by PID"),
-        cause="a process was killed with signal 9: nearly always by the kernel because main memory was full, else by the "
-        "scheduler",
-        fix="`dmesg -T | grep -i kill` or the scheduler's record of that minute tells which. For memory: no CPU offload, "
-        "fewer workers, or more memory for the job",
-        source="pytorch/pytorch: elastic error reports", certainty="likely", kind="out-of-memory",
-        example="exitcode: -9 (pid: 3141) of binary: /usr/bin/python3",
-    ),
-    Trouble(
         id="linux/disk-full",
         shows=("No space left on device", "Disk quota exceeded", "file write failed"),
         cause="the disk is full",

@@ -59,10 +59,10 @@ TROUBLES = (
         id="nccl/address-in-use",
         shows=(
             "The server socket has failed to listen on any local network address", "Address already in use",
-            "EADDRINUSE",
+            "EADDRINUSE", "Tried to launch distributed communication on port `{port}`, but another process is utilizing it",
         ),
         cause="the rendezvous port is taken: another run on this machine uses it, or an old one still lives",
-        fix="choose another port (--main_process_port or --master_port with a free one, MASTER_PORT), or end the old "
+        fix="choose another port (--main_process_port or --master_port with a free one, MASTER_PORT; with accelerate 0 lets it choose), or end the old "
         "processes",
         source="pytorch/pytorch: TCPStore.cpp", certainty="certain", kind="config-error",
         example="torch.distributed.DistNetworkError: The server socket has failed to listen on any local network address. "
@@ -70,8 +70,9 @@ TROUBLES = (
     ),
     Trouble(
         id="nccl/shared-memory",
-        shows=("Error while creating shared memory segment", "No space left on device ...shm"),
-        cause="the container's shared memory (/dev/shm) is too small for NCCL or the data loaders",
+        shows=("Error while creating shared memory segment", "No space left on device ...shm",
+               "failed to extend /dev/shm/nccl-{name:w} to {bytes} bytes", "shmutils.cc:{line} NCCL WARN"),
+        cause="the shared memory (/dev/shm) is too small for NCCL or the data loaders: containers get 64 MB of it by default",
         fix="start the container with more of it (docker run --shm-size=16g or --ipc=host; an emptyDir of medium Memory in "
         "Kubernetes), or set NCCL_SHM_DISABLE=1 at a cost in speed",
         source="NVIDIA/nccl: troubleshooting, Docker", certainty="certain", kind="infrastructure",

@@ -123,7 +123,8 @@ TROUBLES = (
     Trouble(
         id="skyrl/inference-gpus",
         shows=("num_inference_engines * inference_engine_tensor_parallel_size should equal", "num_policy_gpus ({a}) and "
-               "num_rollout_gpus ({b}) must be the same when colocating all models"),
+               "num_rollout_gpus ({b}) must be the same when colocating all models",
+               "the number of bundles in the placement group must match world_size"),
         cause="with colocated models the engines must use exactly the policy's GPUs",
         fix="make generator.num_inference_engines x inference_engine_tensor_parallel_size equal to policy_num_gpus_per_node x "
         "policy_num_nodes",
@@ -861,14 +862,6 @@ TROUBLES = (
         source="NovaSky-AI/SkyRL: train/utils/utils.py", certainty="certain", kind="config-error",
         work=lambda values: {"divisors": listed(divisors(whole(values["mini"])))},
         example="AssertionError: normalized policy_mini_batch_size_per_gpu 6 should be divisible by micro_train_batch_size_per_gpu 4",
-    ),
-    Trouble(
-        id="skyrl/placement-bundles",
-        shows=("the number of bundles in the placement group must match world_size. Got {have} bundles but world_size={want}",),
-        cause="the engines reserve {have} GPUs and the policy wants {want}: colocated, both must be equal",
-        fix="num_inference_engines x inference_engine_tensor_parallel_size = policy_num_nodes x policy_num_gpus_per_node = {want}",
-        source="NovaSky-AI/SkyRL: workers/worker.py", certainty="certain", kind="config-error",
-        example="AssertionError: if colocate_all is True, the number of bundles in the placement group must match world_size. Got 4 bundles but world_size=8",
     ),
     Trouble(
         id="ms-swift/grpo-settings",

@@ -268,14 +268,6 @@ TROUBLES = (
         example="node-0:812:905 [0] NCCL WARN Cuda failure 'peer access is not supported between these two devices'",
     ),
     Trouble(
-        id="nccl/shared-memory-small",
-        shows=("failed to extend /dev/shm/nccl-{name:w} to {bytes} bytes", "shmutils.cc:{line} NCCL WARN"),
-        cause="the shared memory (/dev/shm) is too small for NCCL's buffers: containers get 64 MB of it by default",
-        fix="start the container with --shm-size=16g or --ipc=host (an emptyDir with medium: Memory at /dev/shm in Kubernetes)",
-        source="NVIDIA/nccl: troubleshooting", certainty="certain", kind="infrastructure",
-        example="node-0:812:905 [0] include/shm.h:48 NCCL WARN Error: failed to extend /dev/shm/nccl-vQkZxh to 9637892 bytes",
-    ),
-    Trouble(
         id="nccl/infiniband-link",
         shows=("NET/IB : Got completion from peer ...with error {code}", "NCCL WARN NET/IB : Got async event"),
         cause="an InfiniBand or RoCE link failed between two nodes (error {code_or_so}): a cable, a port, or a wrong GID or interface",
@@ -385,15 +377,6 @@ TROUBLES = (
         "out of memory; llm_int8_enable_fp32_cpu_offload only for inference",
         source="huggingface/transformers: bitsandbytes", certainty="likely", kind="out-of-memory",
         example="ValueError: Some modules are dispatched on the CPU or the disk. Make sure you have enough GPU RAM to fit the quantized model.",
-    ),
-    Trouble(
-        id="accelerate/meta-weights",
-        shows=("is on the meta device, we need a `value` to put in on", "weight is on the meta device"),
-        cause="a weight has no values: the checkpoint lacks it under this name, or it was offloaded and never loaded",
-        fix="look at the warning about weights that were not initialised; load the adapter into the same base model, without device_map='auto', "
-        "and with low_cpu_mem_usage=False",
-        source="huggingface/accelerate: modeling.py", certainty="likely", kind="config-error",
-        example="ValueError: weight is on the meta device, we need a `value` to put in on 0.",
     ),
     Trouble(
         id="torch/sdpa-no-kernel",

@@ -34,10 +34,11 @@ TROUBLES = (
         shows=(
             "No available node types can fulfill resource request {what:t}.",
             "Error: No available node types can fulfill resource request",
-            "cannot be scheduled right now: it requires",
+            "cannot be scheduled right now: it requires", "ActorUnschedulableError", "The actor is not schedulable",
+            "is infeasible. Resources required", "Error: Insufficient resources",
         ),
-        cause="the cluster has not the resources that were asked for, so Ray waits for ever",
-        fix="compare `ray status` with trainer.n_gpus_per_node x trainer.nnodes (and CPUs): lower the request, or add nodes. "
+        cause="no node has what was asked for, so Ray waits for ever or gives up",
+        fix="compare `ray status` with trainer.n_gpus_per_node x trainer.nnodes (and CPUs, custom resources): lower the request, or add nodes. "
         "In a container, start ray with --num-gpus and --num-cpus",
         source="verl-project/verl: multinode", kind="config-error",
         example="(autoscaler +14s) Error: No available node types can fulfill resource request {'GPU': 8.0, 'CPU': 24.0}. "
@@ -153,13 +154,5 @@ TROUBLES = (
         fix="look for the first error of another actor or node (ray list actors, /tmp/ray/session_latest/logs); memory (dmesg -T | grep -i kill) is the most common",
         source="ray-project/ray: exceptions", certainty="possible", consequence=True, kind="infrastructure",
         example="ray.exceptions.GetTimeoutError: Get timed out: some object(s) not ready.",
-    ),
-    Trouble(
-        id="ray/unschedulable",
-        shows=("ActorUnschedulableError", "The actor is not schedulable", "is infeasible. Resources required", "Error: Insufficient resources"),
-        cause="no node can ever give this actor what it asks for",
-        fix="compare what is asked for (GPUs a node, CPUs, custom resources) with `ray status`; lower trainer.n_gpus_per_node or nnodes, or add nodes",
-        source="ray-project/ray: resources", certainty="likely", kind="config-error",
-        example="ray.exceptions.ActorUnschedulableError: The actor is not schedulable: The node specified via NodeAffinitySchedulingStrategy doesn't exist any more",
     ),
 )  # fmt: skip

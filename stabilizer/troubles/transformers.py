@@ -350,15 +350,6 @@ TROUBLES = (
         example="ValueError: num_samples should be a positive integer value, but got num_samples=0",
     ),
     Trouble(
-        id="numpy/two",
-        shows=("A module that was compiled using NumPy 1.x cannot be run in", "numpy.dtype size changed, may indicate binary "
-               "incompatibility"),
-        cause="a compiled package was built for NumPy 1, and NumPy 2 is installed (or the other way round)",
-        fix="pip install 'numpy<2', or upgrade the package that the traceback names",
-        source="numpy/numpy: 2.0 migration", certainty="certain", kind="config-error",
-        example="A module that was compiled using NumPy 1.x cannot be run in NumPy 2.1.1 as it may crash.",
-    ),
-    Trouble(
         id="math-verify/main-thread",
         shows=("signal only works in main thread of the main interpreter",),
         cause="math_verify sets its time limit with a signal, which Python allows in the main thread only, and the reward runs "
@@ -394,15 +385,6 @@ TROUBLES = (
         fix="export WANDB_MODE=offline and sync later (wandb sync), or allow api.wandb.ai in the proxy",
         source="wandb/wandb", severity="info", certainty="certain", kind="infrastructure",
         example="wandb: Network error (ConnectTimeout), entering retry loop.",
-    ),
-    Trouble(
-        id="accelerate/main-process-port",
-        shows=("Tried to launch distributed communication on port `{port}`, but another process is utilizing it",),
-        cause="port {port} is in use by another run on this machine",
-        fix="start with --main_process_port and another port (0 lets it choose)",
-        source="huggingface/accelerate: utils/launch.py", certainty="certain", kind="config-error",
-        example="ConnectionError: Tried to launch distributed communication on port `29500`, but another process is utilizing "
-        "it.",
     ),
     Trouble(
         id="accelerate/uneven-batch",

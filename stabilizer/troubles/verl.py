@@ -127,14 +127,6 @@ TROUBLES = (
         example="omegaconf.errors.MissingMandatoryValue: Missing mandatory value: data.train_files",
     ),
     Trouble(
-        id="hydra/parse",
-        shows=("mismatched input '{what:t}' expecting", "LexerNoViableAltException: {text:t}="),
-        cause="Hydra can't parse an override: a character such as = , [ or a space needs quotes",
-        fix="quote the whole override for the shell and the value for Hydra: 'data.path=\"/a=b/c\"'; no spaces around =",
-        source="facebookresearch/hydra: override grammar", certainty="certain", kind="config-error",
-        example="mismatched input '=' expecting <EOF>",
-    ),
-    Trouble(
         id="verl/vllm-tp-world",
         shows=("tensor parallel size {tp} should be less than or equal to world size {world}",
                "rollout world_size: {world} is not divisible by infer_tp: {tp}"),
@@ -283,7 +275,8 @@ TROUBLES = (
     ),
     Trouble(
         id="hydra/grammar",
-        shows=("no viable alternative at input '{text:t}'", "extraneous input '{text:t}' expecting", "token recognition error at: '{text:t}'"),
+        shows=("no viable alternative at input '{text:t}'", "extraneous input '{text:t}' expecting", "token recognition error at: '{text:t}'",
+               "mismatched input '{text:t}' expecting", "LexerNoViableAltException: {text:t}="),
         cause="Hydra cannot parse an override near '{text}': a character that has a meaning there, or a space, stands unquoted",
         fix="quote the whole override for the shell and the value for Hydra: '+data.prompt=\"a, b = c\"'; no spaces around =, and a backslash at the end "
         "of a line must be its last character",
