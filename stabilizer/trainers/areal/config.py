@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from stabilizer.trainers.quantities import Ask, Quantity, Since, divided, every, times
@@ -110,11 +109,6 @@ def _every(ask: Ask, part: str) -> Quantity:
     return ask.made(None if other and not steps else every(steps), f"{part}.freq_steps")
 
 
-def kl_in_reward(ask: Ask) -> Mapping[str, Any]:
-    """The keys that bring in a small KL term; it needs the `ref` section as well."""
-    return {"actor.kl_ctl": 0.001}
-
-
 GONE = {
     "actor.behave_imp_weight_cap": "actor.rejection_sampling with metric: ratio and upper: X",
     "actor.behave_imp_weight_mode": "actor.rejection_sampling: null, or level: token with action: mask or clamp",
@@ -138,5 +132,5 @@ AREAL = Schema(
     recipe_name="AReaL's GSM8K example",
     memory=("max_tokens_per_mb", "n_mbs", "mem_fraction_static", "gpu_memory_utilization"),
     versions=("0.3.1", "0.3.3", "0.3.4", "0.4.0", "0.5.0", "0.5.2", "1.0.0", "1.0.2", "1.0.4"),
-    kl_fix=kl_in_reward,
+    kl_fix=lambda ask: {"actor.kl_ctl": 0.001},  # it needs the `ref` section as well
 )  # fmt: skip

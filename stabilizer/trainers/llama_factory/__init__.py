@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stabilizer.trainers.llama_factory import config, knobs, validity
 from stabilizer.trainers.trainer import Checks, Family, Trainer
-from stabilizer.trainers.trl import state
+from stabilizer.trainers.trl import SETTINGS, state
 
 FAMILY = Family(
     trainers=(
@@ -17,15 +17,7 @@ FAMILY = Family(
             checks=Checks(validity.llama_factory, config.LLAMA_FACTORY),
             advice=knobs.LLAMA_FACTORY,
             metrics=(state.NAMES,),
-            settings={
-                "task": ("dataset",),
-                "model": ("model_name_or_path",),
-                "steps": ("max_steps",),
-                "per_device": ("per_device_train_batch_size",),
-                "accumulation": ("gradient_accumulation_steps",),
-                "schedule": ("lr_scheduler_type",),
-                "warmup": ("warmup_steps", "warmup_ratio"),
-            },
+            settings={**SETTINGS, "task": ("dataset",)},
             gpu_memory=(
                 "halve per_device_train_batch_size and double gradient_accumulation_steps (the optimisation"
                 " stays the same), or shorten max_new_tokens"

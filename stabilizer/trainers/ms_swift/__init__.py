@@ -5,7 +5,7 @@ from __future__ import annotations
 from stabilizer.trainers.ms_swift import config, knobs, log, validity
 from stabilizer.trainers.reader import Rank, reader
 from stabilizer.trainers.trainer import Checks, Family, Groups, Trainer
-from stabilizer.trainers.trl import state
+from stabilizer.trainers.trl import SETTINGS, state
 
 FAMILY = Family(
     trainers=(
@@ -19,21 +19,7 @@ FAMILY = Family(
             advice=knobs.MS_SWIFT,
             metrics=(state.NAMES,),
             switches={"policy/kl_ref": "with beta above 0", "policy/entropy": "with log_entropy true"},
-            settings={
-                "task": ("dataset",),
-                "precision": ("torch_dtype",),
-                "reward": ("reward_funcs",),
-                "reward_weights": ("reward_weights",),
-                "model": ("model",),
-                "steps": ("max_steps",),
-                "per_device": ("per_device_train_batch_size",),
-                "accumulation": ("gradient_accumulation_steps",),
-                "schedule": ("lr_scheduler_type",),
-                "warmup": ("warmup_steps", "warmup_ratio"),
-                "engine": ("use_vllm",),
-                "vllm_mode": ("vllm_mode",),
-                "logging": ("logging_steps",),
-            },
+            settings={**SETTINGS, "task": ("dataset",), "model": ("model",)},
             groups=Groups("num_generations"),
             gpu_memory=(
                 "halve --per_device_train_batch_size and double --gradient_accumulation_steps (the"

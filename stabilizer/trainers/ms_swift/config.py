@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from stabilizer.trainers.quantities import Ask, Quantity, Since, divided, every, times
@@ -160,11 +159,6 @@ def _common(ask: Ask, prompts: float | None) -> dict[str, Quantity]:
     }
 
 
-def small_beta(ask: Ask) -> Mapping[str, Any]:
-    """The keys that bring in a small KL term."""
-    return {"beta": 0.001}
-
-
 INSTEAD = {
     "train_type": "tuner_type",
     "num_infer_workers": "vllm_mode: colocate or server",
@@ -190,5 +184,5 @@ MS_SWIFT = Schema(
     parent="trl",
     versions=("3.0.0", "3.2.0", "3.3.0", "3.5.0", "3.7.0", "3.9.0", "3.10.0", "3.12.0", "4.0.0", "4.1.0", "4.3.0",
               "4.5.0", "4.6.0"),
-    kl_fix=small_beta,
+    kl_fix=lambda ask: {"beta": 0.001},
 )  # fmt: skip

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from stabilizer.trainers.quantities import Ask, Quantity, divided, every, times
@@ -76,11 +75,6 @@ def quantities(ask: Ask) -> dict[str, Quantity]:
     }  # fmt: skip
 
 
-def kl_in_loss(ask: Ask) -> Mapping[str, Any]:
-    """The keys that bring in a small KL term."""
-    return {"loss_fn.reference_policy_kl_penalty": 0.01}
-
-
 NEMO_RL = Schema(
     name="nemo-rl",
     title="NeMo-RL",
@@ -95,5 +89,5 @@ NEMO_RL = Schema(
     recipe_name="examples/configs/grpo_math_1B.yaml",
     memory=("train_micro_batch_size", "logprob_batch_size", "gpu_memory_utilization"),
     strict_yaml=True,
-    kl_fix=kl_in_loss,
+    kl_fix=lambda ask: {"loss_fn.reference_policy_kl_penalty": 0.01},
 )  # fmt: skip

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from stabilizer.trainers.quantities import Ask, Quantity, divided, every, times
@@ -193,11 +192,6 @@ def _clip(ask: Ask) -> dict[str, Quantity]:
     return {"clip_low": ask("actor.eps_clip"), "clip_high": ask("actor.eps_clip")}
 
 
-def kl_in_loss(ask: Ask) -> Mapping[str, Any]:
-    """The keys that bring in a small KL term."""
-    return {"algo.kl.init_coef": 0.001}
-
-
 OPENRLHF = Schema(
     name="openrlhf",
     title="OpenRLHF",
@@ -212,5 +206,5 @@ OPENRLHF = Schema(
     recipes={kind: {"lr": 1e-6} for kind in ("ppo", "grpo", "rloo", "reinforce")},
     recipe_name="OpenRLHF's defaults",
     memory=("micro_batch_size", "max_tokens_per_gpu", "gpu_memory_utilization"),
-    kl_fix=kl_in_loss,
+    kl_fix=lambda ask: {"algo.kl.init_coef": 0.001},
 )

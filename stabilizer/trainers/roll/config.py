@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Any
 
 from stabilizer.trainers.quantities import Ask, Quantity, divided, every, times
@@ -128,11 +127,6 @@ def _answer(ask: Ask) -> Quantity:
     return ask.made(known, "sequence_length", f"{whole:g} - {prompt:g}" if known is not None else "")
 
 
-def kl_in_loss(ask: Ask) -> Mapping[str, Any]:
-    """The keys that bring in a small KL term."""
-    return {"use_kl_loss": True, "kl_loss_coef": 0.001}
-
-
 ROLL = Schema(
     name="roll",
     title="ROLL",
@@ -150,5 +144,5 @@ ROLL = Schema(
     recipe_name="ROLL's examples",
     memory=("per_device_train_batch_size", "infer_batch_size", "gpu_memory_utilization", "mem_fraction_static"),
     versions=("0.1.0", "0.1.3", "0.2.0", "0.3.0"),
-    kl_fix=kl_in_loss,
+    kl_fix=lambda ask: {"use_kl_loss": True, "kl_loss_coef": 0.001},
 )  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stabilizer.trainers.quantities import Ask, Quantity
 from stabilizer.trainers.schema import Schema
-from stabilizer.trainers.verl.config import ACTOR, DEFAULTS, ROLLOUT, VERL, kl_in_loss, shared
+from stabilizer.trainers.verl.config import ACTOR, DEFAULTS, ROLLOUT, VERL, shared
 
 GROUP = f"{ROLLOUT}n_agent"
 
@@ -42,5 +42,5 @@ SEARCH_R1 = Schema(
     parent="verl",
     read_with=VERL.read_with,
     strict_yaml=True,
-    kl_fix=kl_in_loss,
+    kl_fix=VERL.kl_fix,
 )  # fmt: skip

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from stabilizer.trainers.quantities import Ask, Quantity, divided, every, times
@@ -78,11 +77,6 @@ def quantities(ask: Ask) -> dict[str, Quantity]:
     }  # fmt: skip
 
 
-def kl_in_loss(ask: Ask) -> Mapping[str, Any]:
-    """The keys that bring in a small KL term."""
-    return {f"{ALGO}use_kl_loss": True, f"{ALGO}kl_loss_coef": 0.001}
-
-
 SKYRL = Schema(
     name="skyrl",
     title="SkyRL",
@@ -99,5 +93,5 @@ SKYRL = Schema(
     memory=("micro_train_batch_size_per_gpu", "micro_forward_batch_size_per_gpu", "gpu_memory_utilization"),
     read_with={f"{ALGO}kl_loss_coef": f"{ALGO}use_kl_loss"},
     strict_yaml=True,
-    kl_fix=kl_in_loss,
+    kl_fix=lambda ask: {f"{ALGO}use_kl_loss": True, f"{ALGO}kl_loss_coef": 0.001},
 )  # fmt: skip

@@ -5,7 +5,6 @@ A test compares them with `stabilizer.training.config`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from stabilizer.core.algorithms import ALGORITHMS
@@ -90,11 +89,6 @@ def quantities(ask: Ask) -> dict[str, Quantity]:
     }  # fmt: skip
 
 
-def small_beta(ask: Ask) -> Mapping[str, Any]:
-    """The keys that bring in a small KL term."""
-    return {"policy.beta": 0.001}
-
-
 OWN = Schema(
     name="stabilizer",
     title="stabilizer",
@@ -109,5 +103,5 @@ OWN = Schema(
     flags=frozenset({
         "config", "dashboard", "debug", "fork", "json", "port", "remedy", "resume", "runs", "set", "to", "variant",
     }),
-    kl_fix=small_beta,
+    kl_fix=lambda ask: {"policy.beta": 0.001},
 )  # fmt: skip

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from stabilizer.trainers.reader import Rank, reader
 from stabilizer.trainers.trainer import Checks, Family, Groups, Trainer
 from stabilizer.trainers.trl import completions, config, console, jsonl, knobs, old_ppo, state, tracked, validity
 
-_METRICS = (state.NAMES,)
-_SWITCHES = {"policy/kl_ref": "with beta above 0"}
-_GPU_MEMORY = (
-    "halve per_device_train_batch_size and double gradient_accumulation_steps (the optimisation stays the"
-    " same); with a colocated vLLM also lower vllm_gpu_memory_utilization, or shorten max_completion_length"
-)
-_GROUPS = Groups("num_generations")
-_SETTINGS = {
+SETTINGS = {
     "task": ("dataset_name",),
     "precision": ("torch_dtype",),
     "reward": ("reward_funcs",),
@@ -29,22 +24,29 @@ _SETTINGS = {
     "logging": ("logging_steps",),
     "processes": ("num_processes",),
 }
+_TRL = Trainer(
+    id="trl",
+    aliases=("trl-grpo",),
+    packages=("trl",),
+    schema=config.TRL,
+    checks=Checks(validity.grpo, config.TRL),
+    advice=knobs.TRL,
+    metrics=(state.NAMES,),
+    switches={"policy/kl_ref": "with beta above 0"},
+    settings=SETTINGS,
+    groups=Groups("num_generations"),
+    gpu_memory=(
+        "halve per_device_train_batch_size and double gradient_accumulation_steps (the optimisation stays the"
+        " same); with a colocated vLLM also lower vllm_gpu_memory_utilization, or shorten max_completion_length"
+    ),
+)
+_UNSLOTH = replace(
+    _TRL, id="unsloth", parent="trl", aliases=(), packages=(), schema=None, checks=None, settings={}, groups=None
+)
 
 FAMILY = Family(
     trainers=(
-        Trainer(
-            id="trl",
-            aliases=("trl-grpo",),
-            packages=("trl",),
-            schema=config.TRL,
-            checks=Checks(validity.grpo, config.TRL),
-            advice=knobs.TRL,
-            metrics=_METRICS,
-            switches=_SWITCHES,
-            settings=_SETTINGS,
-            groups=_GROUPS,
-            gpu_memory=_GPU_MEMORY,
-        ),
+        _TRL,
         Trainer(id="trl-rloo", checks=Checks(validity.rloo, config.TRL, differ=config.RLOO_DEFAULTS)),
         Trainer(
             id="trl-ppo",
@@ -56,27 +58,16 @@ FAMILY = Family(
                 " stays the same), lower local_rollout_forward_batch_size, or shorten response_length"
             ),
         ),
-        Trainer(
+        replace(
+            _UNSLOTH,
             id="open-r1",
             aliases=("openr1",),
-            parent="trl",
             packages=("open_r1",),
             dumps_as="trl",
             schema=config.OPEN_R1,
             checks=Checks(validity.grpo, config.OPEN_R1),
-            advice=knobs.TRL,
-            metrics=_METRICS,
-            switches=_SWITCHES,
-            gpu_memory=_GPU_MEMORY,
         ),
-        Trainer(
-            id="unsloth",
-            parent="trl",
-            advice=knobs.TRL,
-            metrics=_METRICS,
-            switches=_SWITCHES,
-            gpu_memory=_GPU_MEMORY,
-        ),
+        _UNSLOTH,
         Trainer(
             id="trl-old-ppo",
             advice=knobs.OLD_PPO,

@@ -6,7 +6,6 @@ too. Field lists and defaults are those of the released packages 0.14 to 1.16 (`
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from stabilizer.configs.config import parse_version
@@ -214,11 +213,6 @@ def _ppo(ask: Ask) -> dict[str, Quantity]:
     }
 
 
-def small_beta(ask: Ask) -> Mapping[str, Any]:
-    """The keys that bring in a small KL term."""
-    return {"beta": 0.001}
-
-
 INSTEAD = {
     "max_prompt_length": "cut or filter prompts in the data set",
     "use_liger_loss": "use_liger_kernel",
@@ -256,7 +250,7 @@ TRL = Schema(
     together=TOGETHER,
     versions=VERSIONS,
     bugs=BUGS,
-    kl_fix=small_beta,
+    kl_fix=lambda ask: {"beta": 0.001},
 )
 OPEN_R1 = Schema(
     name="open-r1",
@@ -277,5 +271,5 @@ OPEN_R1 = Schema(
     words=("open-r1",),
     why_newest="the TRL that Open-R1 pins",
     bugs=BUGS,
-    kl_fix=small_beta,
+    kl_fix=lambda ask: {"beta": 0.001},
 )  # fmt: skip

@@ -7,7 +7,6 @@ In veRL `ppo_mini_batch_size` counts prompts and is multiplied by `rollout.n` in
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from stabilizer.configs.config import parse_version
@@ -140,11 +139,6 @@ def _kl(ask: Ask, old: bool) -> tuple[Quantity, Quantity]:
     return in_loss, ask.made((ask.num("algorithm.kl_ctrl.kl_coef") or 0.0) if rewards else 0.0, key)
 
 
-def kl_in_loss(ask: Ask) -> Mapping[str, Any]:
-    """The keys that bring in a small KL term."""
-    return {f"{ACTOR}use_kl_loss": True, f"{ACTOR}kl_loss_coef": 0.001}
-
-
 READ_WITH = {f"{ACTOR}kl_loss_coef": f"{ACTOR}use_kl_loss"}
 
 VERL = Schema(
@@ -166,5 +160,5 @@ VERL = Schema(
             "forward_micro_batch_size_per_gpu", "gpu_memory_utilization"),
     read_with=READ_WITH,
     strict_yaml=True,
-    kl_fix=kl_in_loss,
+    kl_fix=lambda ask: {f"{ACTOR}use_kl_loss": True, f"{ACTOR}kl_loss_coef": 0.001},
 )  # fmt: skip
