@@ -17,36 +17,13 @@ from typing import Any
 
 from stabilizer.configs.config import Version, parse_version
 from stabilizer.preflight.memory import SHARDINGS, Memory, Shape, engine_gib, estimate, model_shape
-from stabilizer.trainers.areal import plan as areal
+from stabilizer.trainers.all import TRAINERS as ALL
+from stabilizer.trainers.all import plain
 from stabilizer.trainers.constraints import Violation
-from stabilizer.trainers.easyr1 import plan as easyr1
-from stabilizer.trainers.ms_swift import plan as ms_swift
-from stabilizer.trainers.nemo_rl import plan as nemo_rl
-from stabilizer.trainers.openrlhf import plan as openrlhf
 from stabilizer.trainers.plan import Cut, Planned
-from stabilizer.trainers.prime_rl import plan as prime_rl
-from stabilizer.trainers.roll import plan as roll
-from stabilizer.trainers.search_r1 import plan as search_r1
-from stabilizer.trainers.skyrl import plan as skyrl
-from stabilizer.trainers.slime import plan as slime
-from stabilizer.trainers.trl import plan as trl
 from stabilizer.trainers.validity import newest_version, trainer_name, violations
-from stabilizer.trainers.verl import plan as verl
 
-TRAINERS: Mapping[str, Planned] = {
-    **trl.PLANNED,
-    "verl": verl.PLANNED,
-    "search-r1": search_r1.PLANNED,
-    "easyr1": easyr1.PLANNED,
-    "openrlhf": openrlhf.PLANNED,
-    "skyrl": skyrl.PLANNED,
-    "nemo-rl": nemo_rl.PLANNED,
-    "prime-rl": prime_rl.PLANNED,
-    "ms-swift": ms_swift.PLANNED,
-    "slime": slime.PLANNED,
-    "areal": areal.PLANNED,
-    "roll": roll.PLANNED,
-}
+TRAINERS: Mapping[str, Planned] = {plain(trainer.id): trainer.planned for trainer in ALL if trainer.planned}
 PLACEMENTS = ("none", "colocate", "server")
 _PER_DEVICE = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 24, 32)
 _ACCUMULATION = (*range(1, 9), 10, 12, 14, 16, 20, 24, 28, 32, 48, 64)

@@ -11,6 +11,7 @@ from stabilizer.formats.number_log import NumberLog
 from stabilizer.runs.loaded import LoadedRun
 from stabilizer.runs.reader import RunError
 from stabilizer.trainers.constraints import Settings, Violation
+from stabilizer.trainers.plan import Planned
 from stabilizer.trainers.reader import Reader
 from stabilizer.trainers.schema import Schema
 from stabilizer.trainers.spelling import Spelling
@@ -58,6 +59,8 @@ class Trainer:
     schema: Schema | None = None
     """Its configuration."""
     checks: Checks | None = None
+    planned: Planned | None = None
+    """How a batch is cut over its GPUs, for `stabilizer plan`."""
     advice: Spelling | None = None
     """Its keys and procedures for what we advise."""
     metrics: tuple[Mapping[str, str], ...] = ()

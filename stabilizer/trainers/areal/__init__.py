@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stabilizer.trainers.areal import config, knobs, log, validity
+from stabilizer.trainers.areal import config, knobs, log, plan, validity
 from stabilizer.trainers.console_log import console
 from stabilizer.trainers.naming import named_by
 from stabilizer.trainers.trainer import Checks, Family, Groups, Trainer
@@ -14,6 +14,7 @@ FAMILY = Family(
             packages=("areal",),
             schema=config.AREAL,
             checks=Checks(validity.areal, config.AREAL),
+            planned=plan.PLANNED,
             advice=knobs.AREAL,
             metrics=(log.NAMES,),
             switches={"value/loss": "with a critic: section"},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stabilizer.trainers.easyr1 import config, knobs, log, validity
+from stabilizer.trainers.easyr1 import config, knobs, log, plan, validity
 from stabilizer.trainers.reader import Rank, reader
 from stabilizer.trainers.trainer import Checks, Family, Trainer
 from stabilizer.trainers.verl import names
@@ -16,6 +16,7 @@ FAMILY = Family(
             packages=("easyr1",),
             schema=config.EASYR1,
             checks=Checks(validity.easyr1, config.EASYR1),
+            planned=plan.PLANNED,
             advice=knobs.EASYR1,
             metrics=(names.EASYR1_NAMES, names.NAMES),
             switches={"policy/kl_ref": "with algorithm.disable_kl=false"},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stabilizer.trainers.ms_swift import config, knobs, log, validity
+from stabilizer.trainers.ms_swift import config, knobs, log, plan, validity
 from stabilizer.trainers.reader import Rank, reader
 from stabilizer.trainers.trainer import Checks, Family, Groups, Trainer
 from stabilizer.trainers.trl import SETTINGS, state
@@ -16,6 +16,7 @@ FAMILY = Family(
             packages=("swift",),
             schema=config.MS_SWIFT,
             checks=Checks(validity.ms_swift, config.MS_SWIFT),
+            planned=plan.PLANNED,
             advice=knobs.MS_SWIFT,
             metrics=(state.NAMES,),
             switches={"policy/kl_ref": "with beta above 0", "policy/entropy": "with log_entropy true"},

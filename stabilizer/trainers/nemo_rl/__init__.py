@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stabilizer.trainers.console_log import console
 from stabilizer.trainers.naming import named_by
-from stabilizer.trainers.nemo_rl import config, knobs, log, validity
+from stabilizer.trainers.nemo_rl import config, knobs, log, plan, validity
 from stabilizer.trainers.trainer import Checks, Family, Trainer
 
 FAMILY = Family(
@@ -14,6 +14,7 @@ FAMILY = Family(
             packages=("nemo_rl",),
             schema=config.NEMO_RL,
             checks=Checks(validity.nemo_rl, config.NEMO_RL, newest="2026.8"),  # released as source only
+            planned=plan.PLANNED,
             advice=knobs.NEMO_RL,
             metrics=(log.NAMES,),
             gpu_memory=(

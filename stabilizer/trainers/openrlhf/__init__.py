@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stabilizer.trainers.console_log import console
 from stabilizer.trainers.naming import named_by
-from stabilizer.trainers.openrlhf import config, knobs, log, validity
+from stabilizer.trainers.openrlhf import config, knobs, log, plan, validity
 from stabilizer.trainers.trainer import Checks, Family, Groups, Trainer
 
 FAMILY = Family(
@@ -14,6 +14,7 @@ FAMILY = Family(
             packages=("openrlhf",),
             schema=config.OPENRLHF,
             checks=Checks(validity.openrlhf, config.OPENRLHF),
+            planned=plan.PLANNED,
             advice=knobs.OPENRLHF,
             metrics=(log.NAMES,),
             switches={

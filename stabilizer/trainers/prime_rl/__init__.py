@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stabilizer.trainers.naming import named_by
-from stabilizer.trainers.prime_rl import config, console, knobs, log, validity
+from stabilizer.trainers.prime_rl import config, console, knobs, log, plan, validity
 from stabilizer.trainers.reader import Rank, reader
 from stabilizer.trainers.trainer import Checks, Family, Trainer
 
@@ -14,6 +14,7 @@ FAMILY = Family(
             packages=("prime_rl",),
             schema=config.PRIME_RL,
             checks=Checks(validity.prime_rl, config.PRIME_RL, newest="2026.8"),  # released as source only
+            planned=plan.PLANNED,
             advice=knobs.PRIME_RL,
             metrics=(log.NAMES,),
             gpu_memory=(

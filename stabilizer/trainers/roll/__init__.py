@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stabilizer.trainers.console_log import console
 from stabilizer.trainers.naming import named_by
-from stabilizer.trainers.roll import config, knobs, log, validity
+from stabilizer.trainers.roll import config, knobs, log, plan, validity
 from stabilizer.trainers.trainer import Checks, Family, Groups, Trainer
 
 FAMILY = Family(
@@ -14,6 +14,7 @@ FAMILY = Family(
             packages=("roll",),
             schema=config.ROLL,
             checks=Checks(validity.roll, config.ROLL),
+            planned=plan.PLANNED,
             advice=knobs.ROLL,
             metrics=(log.NAMES,),
             switches={"policy/kl_ref": "with use_kl_loss: true", "reward/all_pass_frac": "with more than one answer"},

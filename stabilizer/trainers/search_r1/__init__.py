@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stabilizer.trainers.search_r1 import config, knobs, validity
+from stabilizer.trainers.search_r1 import config, knobs, plan, validity
 from stabilizer.trainers.trainer import Checks, Family, Groups, Trainer
 from stabilizer.trainers.verl import names
 
@@ -16,6 +16,7 @@ FAMILY = Family(
             dumps_as="verl",
             schema=config.SEARCH_R1,
             checks=Checks(validity.search_r1, config.SEARCH_R1, newest="2025.10"),  # released as source only
+            planned=plan.PLANNED,
             advice=knobs.SEARCH_R1,
             metrics=({"actor/entropy_loss": "policy/entropy"}, names.SEARCH_R1_NAMES, names.NAMES),
             switches={"policy/kl_ref": names.KL_SWITCH},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stabilizer.trainers.console_log import console
 from stabilizer.trainers.naming import named_by
-from stabilizer.trainers.skyrl import config, knobs, log, validity
+from stabilizer.trainers.skyrl import config, knobs, log, plan, validity
 from stabilizer.trainers.trainer import Checks, Family, Trainer
 
 FAMILY = Family(
@@ -14,6 +14,7 @@ FAMILY = Family(
             packages=("skyrl_train",),
             schema=config.SKYRL,
             checks=Checks(validity.skyrl, config.SKYRL),
+            planned=plan.PLANNED,
             advice=knobs.SKYRL,
             metrics=(log.NAMES,),
             gpu_memory=(

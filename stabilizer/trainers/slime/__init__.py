@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stabilizer.trainers.console_log import console
 from stabilizer.trainers.naming import named_by
-from stabilizer.trainers.slime import config, knobs, log, validity
+from stabilizer.trainers.slime import config, knobs, log, plan, validity
 from stabilizer.trainers.trainer import Checks, Family, Groups, Trainer
 
 FAMILY = Family(
@@ -14,6 +14,7 @@ FAMILY = Family(
             packages=("slime", "slime_plugins"),
             schema=config.SLIME,
             checks=Checks(validity.slime, config.SLIME),
+            planned=plan.PLANNED,
             advice=knobs.SLIME,
             metrics=(log.NAMES,),
             switches={

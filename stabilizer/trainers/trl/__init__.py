@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from stabilizer.trainers.reader import Rank, reader
 from stabilizer.trainers.trainer import Checks, Family, Groups, Trainer
-from stabilizer.trainers.trl import completions, config, console, jsonl, knobs, old_ppo, state, tracked, validity
+from stabilizer.trainers.trl import completions, config, console, jsonl, knobs, old_ppo, plan, state, tracked, validity
 
 SETTINGS = {
     "task": ("dataset_name",),
@@ -24,30 +24,35 @@ SETTINGS = {
     "logging": ("logging_steps",),
     "processes": ("num_processes",),
 }
-_TRL = Trainer(
-    id="trl",
-    aliases=("trl-grpo",),
-    packages=("trl",),
-    schema=config.TRL,
-    checks=Checks(validity.grpo, config.TRL),
+_UNSLOTH = Trainer(
+    id="unsloth",
+    parent="trl",
     advice=knobs.TRL,
     metrics=(state.NAMES,),
     switches={"policy/kl_ref": "with beta above 0"},
-    settings=SETTINGS,
-    groups=Groups("num_generations"),
     gpu_memory=(
         "halve per_device_train_batch_size and double gradient_accumulation_steps (the optimisation stays the"
         " same); with a colocated vLLM also lower vllm_gpu_memory_utilization, or shorten max_completion_length"
     ),
 )
-_UNSLOTH = replace(
-    _TRL, id="unsloth", parent="trl", aliases=(), packages=(), schema=None, checks=None, settings={}, groups=None
-)
 
 FAMILY = Family(
     trainers=(
-        _TRL,
-        Trainer(id="trl-rloo", checks=Checks(validity.rloo, config.TRL, differ=config.RLOO_DEFAULTS)),
+        replace(
+            _UNSLOTH,
+            id="trl",
+            parent="",
+            aliases=("trl-grpo",),
+            packages=("trl",),
+            schema=config.TRL,
+            checks=Checks(validity.grpo, config.TRL),
+            planned=plan.PLANNED,
+            settings=SETTINGS,
+            groups=Groups("num_generations"),
+        ),
+        Trainer(
+            id="trl-rloo", checks=Checks(validity.rloo, config.TRL, differ=config.RLOO_DEFAULTS), planned=plan.RLOO
+        ),
         Trainer(
             id="trl-ppo",
             checks=Checks(validity.ppo, config.TRL, newest="1.12.0"),
@@ -66,6 +71,7 @@ FAMILY = Family(
             dumps_as="trl",
             schema=config.OPEN_R1,
             checks=Checks(validity.grpo, config.OPEN_R1),
+            planned=plan.OPEN_R1,
         ),
         _UNSLOTH,
         Trainer(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -30,7 +29,7 @@ def configure(cut: Cut) -> dict[str, Any]:
     return config
 
 
-_BY_TRL = Planned(
+PLANNED = Planned(
     placements=("none", "colocate", "server"),
     configure=configure,
     form="recipe",
@@ -42,13 +41,10 @@ _BY_TRL = Planned(
     generates_per_pass_before=(0, 17, 0),
     reference_before=(0, 19, 0),
 )
-PLANNED: Mapping[str, Planned] = {
-    "trl": _BY_TRL,
-    "trl-rloo": replace(_BY_TRL, reference_before=None),
-    "open-r1": replace(
-        _BY_TRL,
-        placements=("server", "colocate", "none"),
-        entry="src/open_r1/grpo.py",
-        accelerate_folder="recipes/accelerate_configs/",
-    ),
-}
+RLOO = replace(PLANNED, reference_before=None)
+OPEN_R1 = replace(
+    PLANNED,
+    placements=("server", "colocate", "none"),
+    entry="src/open_r1/grpo.py",
+    accelerate_folder="recipes/accelerate_configs/",
+)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stabilizer.trainers.reader import Rank, reader
 from stabilizer.trainers.trainer import Checks, Family, Groups, Trainer
-from stabilizer.trainers.verl import config, console, file, knobs, names, rollouts, tracked, validity
+from stabilizer.trainers.verl import config, console, file, knobs, names, plan, rollouts, tracked, validity
 
 _MISMATCH = "with actor_rollout_ref.rollout.calculate_log_probs=true"
 
@@ -15,6 +15,7 @@ FAMILY = Family(
             packages=("verl",),
             schema=config.VERL,
             checks=Checks(validity.verl, config.VERL),
+            planned=plan.PLANNED,
             advice=knobs.VERL,
             metrics=(names.NAMES,),
             switches={
