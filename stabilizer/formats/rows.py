@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from stabilizer.core.metrics import metric
 from stabilizer.core.records import Event
 from stabilizer.core.text import plain
-from stabilizer.runs.blocks import Block
 from stabilizer.runs.history import History
 from stabilizer.runs.loaded import LoadedRun, NoMetrics, Source
 from stabilizer.runs.reader import RunError
@@ -82,15 +81,14 @@ def assemble(
     format: str,
     trainer: str,
     files: Iterable[Any],
-    rows: Iterable[tuple[int, Mapping[str, float]] | Event | Block],
+    rows: Iterable[tuple[int, Mapping[str, float]] | Event],
     about: Mapping[str, Any],
     skipped: int = 0,
     notes: Iterable[str] = (),
 ) -> LoadedRun:
     """The run made of rows (step, values) in the order they were logged. RunError when there is no number in them.
 
-    An `Event` among the rows is declared at the step reached so far. A `Block` holds many rows at once, which is much
-    faster. Without any row, `NoMetrics` holds the events.
+    An `Event` among the rows is declared at the step reached so far. Without any row, `NoMetrics` holds the events.
     """
     attempts: list[dict[str, Any]] = [{"attempt": 0, "from_step": 0, "parent": None, "reason": "start"}]
     said = {"run": name, "trainer": trainer, **about, "attempts": attempts}
@@ -100,13 +98,7 @@ def assemble(
     paths = tuple(str(file) for file in files)
     told, left_out = 0, None
     names: set[str] = set()
-    for row in _one_by_one(rows):
-        if isinstance(row, Block):
-            current.extend(row)
-            ticks += [(current.attempt, step) for step in row.steps]
-            names.update(row.names)
-            check_names(len(names), paths[0])
-            continue
+    for row in rows:
         if isinstance(row, Event):
             row = replace(row, step=max(current.step, 0), attempt=current.attempt, data={**row.data, "file": paths[0]})
             told, left_out = told + 1, row if told >= KEPT else None
@@ -133,24 +125,6 @@ def assemble(
         raise _no_metrics(name, trainer, paths, current)
     source = Source(format, trainer, paths, len(set(ticks)), skipped, tuple(notes))
     return LoadedRun(name, source, histories, ticks)
-
-
-def _one_by_one(
-    rows: Iterable[tuple[int, Mapping[str, float]] | Event | Block],
-) -> Iterator[tuple[int, Mapping[str, float]] | Event | Block]:
-    """The rows; a block is split into single rows where steps repeat or go back."""
-    reached = -1
-    for row in rows:
-        if isinstance(row, Block):
-            if row.ascending() and row.names and row.steps[0] > reached:
-                yield row
-            else:
-                yield from ((step, values) for step, values, _ in row.rows())
-            reached = row.steps[-1]
-            continue
-        yield row
-        if not isinstance(row, Event) and row[1]:
-            reached = row[0]
 
 
 def _no_metrics(name: str, trainer: str, paths: tuple[str, ...], history: History) -> RunError:

@@ -19,7 +19,7 @@ MAX_ROWS = 4096
 class Block:
     """Rows with the same names, in the order they were written."""
 
-    __slots__ = ("_table", "_values", "names", "steps", "times")
+    __slots__ = ("_values", "names", "steps", "times")
 
     def __init__(self, names: tuple[str, ...]):
         self.names = names
@@ -27,16 +27,6 @@ class Block:
         self.times: list[float] = []
         """When each row was written, in seconds since the epoch; 0 where that is not known."""
         self._values = array("d")
-        self._table: np.ndarray | None = None
-
-    @classmethod
-    def of(cls, names: tuple[str, ...], steps: list[int], table: np.ndarray) -> Block:
-        """The block of an existing table: one row a step, one column a name. The table is not copied, so it must not
-        change, and no row can be added."""
-        block = cls(names)
-        block.steps, block.times = steps, [0.0] * len(steps)
-        block._table = table
-        return block
 
     def __len__(self) -> int:
         return len(self.steps)
@@ -54,17 +44,7 @@ class Block:
 
     def table(self) -> np.ndarray:
         """One row a step, one column a name; must not be changed."""
-        if self._table is not None:
-            return self._table
         return np.array(self._values, float).reshape(len(self.steps), len(self.names))
-
-    def column(self, name: str) -> np.ndarray:
-        """The values of one name."""
-        place = self.names.index(name)
-        if self._table is not None:
-            return self._table[:, place].copy()
-        whole = np.frombuffer(self._values).reshape(len(self.steps), len(self.names))
-        return whole[:, place].copy()  # a view of the buffer would prevent adding rows
 
     def rows(self) -> Iterator[tuple[int, dict[str, float], float]]:
         """The rows one by one: step, values, time."""

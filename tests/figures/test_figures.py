@@ -283,7 +283,10 @@ def test_a_million_points_become_two_thousand_and_keep_the_spike() -> None:
     values = rng.normal(1, 0.1, (1_000_000, 1))
     values[623_456] = 77.0
     values[700_001] = np.nan
-    run.extend(Block.of((NAME,), list(range(1_000_000)), values))
+    block = Block((NAME,))
+    for step, row in enumerate(values.tolist()):
+        block.add(step, row)
+    run.extend(block)
     figure = metric_figure(run.view(), NAME, findings=[finding(onset_step=345_678)])
     line = figure.data[0]
     assert len(line.x) <= MAX_POINTS and 77.0 in line.y

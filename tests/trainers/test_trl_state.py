@@ -7,13 +7,11 @@ import math
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from stabilizer.runs.loaded import LoadedRun
 from stabilizer.runs.reader import RunError
 from stabilizer.trainers.reading import load
-from stabilizer.trainers.trl import records
 from stabilizer.trainers.trl.state import NAMES, OLD_NAMES, PPO_NAMES, recognises
 from tests.trainers.trl_logs import EXTRA, SUMMARY, record, state, write
 
@@ -297,52 +295,6 @@ def test_a_bad_configuration_gives_a_message(tmp_path, name, text, said):
 def test_a_missing_configuration_gives_a_message(tmp_path):
     with pytest.raises(RunError, match="no such file"):
         load(write(tmp_path / "out", state("0.20")), config=tmp_path / "none.yaml")
-
-
-@pytest.mark.parametrize("steps", [[*range(1, 40)], [*range(1, 21), *range(10, 31)], [5] * 12, [*range(1, 12)] * 2])
-@pytest.mark.parametrize("odd", [{}, {"kl": None}, {"kl": "0.5"}, {"note": "x"}, {"reward": 10**400}, {"step": True}])
-def test_rows_read_as_tables_are_the_rows_read_one_by_one(tmp_path, monkeypatch, steps, odd):
-    rows = [record("0.20", step, reward=place / 50) for place, step in enumerate(steps)]
-    rows[7] |= odd
-    path = write(tmp_path, state("0.20", log_history=rows))
-    assert_the_same_one_by_one(path, monkeypatch)
-
-
-@pytest.mark.parametrize("place", [0, 31, 32, 70, 99])
-@pytest.mark.parametrize("odd", [{}, {"kl": None}, {"step": None}, {"kl": math.nan}, {"more": 1.0}])
-def test_a_long_table_with_one_odd_row_anywhere_loses_nothing(tmp_path, monkeypatch, place, odd):
-    rows = [record("0.20", step, reward=step / 50) for step in range(1, 101)]
-    rows[place] |= odd
-    rows.insert(50, {"eval_reward": 0.5, "step": 50})
-    rows.append({"train_runtime": 60.0, "train_loss": 0.1, "step": 100})
-    run = assert_the_same_one_by_one(write(tmp_path, state("0.20", log_history=rows)), monkeypatch)
-    assert run.source.steps == 100 - (odd == {"step": None})
-
-
-def test_a_long_table_that_was_restarted_in_the_middle(tmp_path, monkeypatch):
-    rows = [record("0.20", step, reward=step / 500) for step in [*range(1, 301), *range(250, 500)]]
-    run = assert_the_same_one_by_one(write(tmp_path, state("0.20", log_history=rows)), monkeypatch)
-    assert len(run.histories) == 2 and run.history.view().rows("reward/mean") == 250
-
-
-def test_two_keys_under_one_name_are_no_table(tmp_path, monkeypatch):
-    rows = [record("0.20", step, mine=step / 50) for step in range(1, 41)]
-    path = write(tmp_path, state("0.20", log_history=rows))
-    assert_the_same_one_by_one(path, monkeypatch, mapping={"trl/mine": "loss"})
-
-
-def assert_the_same_one_by_one(path, monkeypatch, **options):
-    quick = load(path, **options)
-    monkeypatch.setattr(records, "FEW", 10**9)
-    slow = load(path, **options)
-    assert quick.ticks == slow.ticks and quick.source == slow.source and list(quick.histories) == list(slow.histories)
-    for attempt, history in quick.histories.items():
-        ours, theirs = history.view(), slow.histories[attempt].view()
-        assert ours.names() == theirs.names() and history.about == slow.histories[attempt].about
-        for name in ours.names():
-            np.testing.assert_array_equal(ours.series(name).steps, theirs.series(name).steps)
-            np.testing.assert_array_equal(ours.series(name).values, theirs.series(name).values)
-    return quick
 
 
 def test_rows_with_only_a_step_are_skipped(tmp_path):

@@ -28,12 +28,12 @@ from stabilizer.core.records import Event
 from stabilizer.formats.console import head
 from stabilizer.formats.files import config_file, json_value
 from stabilizer.formats.rows import assemble, check_mapping, check_names, definition, number, step_number
-from stabilizer.runs.blocks import Block
 from stabilizer.runs.loaded import LoadedRun
 from stabilizer.runs.reader import RunError
-from stabilizer.trainers.trl.records import SUMMARY, Table, gather, keys_of, taken
 from stabilizer.trainers.versions import version_in
 
+SUMMARY = "train_runtime"
+"""Key of the final summary, which has a step but is not a row of training."""
 NAME = "trl_trainer_state"
 WHAT = "trainer_state.json of TRL, or the folder that holds it or its checkpoint-N"
 
@@ -141,7 +141,7 @@ def read(path: Path, *, mapping: dict[str, str], config: Mapping[str, Any] | Non
     """The run in a state file, or in the newest readable one of a folder."""
     file, state, notes = _newest(path) if path.is_dir() else (path, _state(path), [])
     return run_of(
-        taken(state["log_history"]), file, format=NAME, mapping=mapping, config=config,
+        state["log_history"], file, format=NAME, mapping=mapping, config=config,
         planned=step_number(state.get("max_steps")) or None, notes=notes,
     )  # fmt: skip
 
@@ -165,8 +165,8 @@ def run_of(
     An `Event` among the records is declared at the step reached so far. `trainer` is whose settings advice speaks of.
     """
     notes = notes if notes is not None else []
-    parts = gather(records)
-    seen = {key for part in parts for key in keys_of(part)}
+    parts = list(records)
+    seen = {key for part in parts if isinstance(part, dict) for key in part}
     check_names(len(seen), file)
     check_mapping(mapping, seen, file)
     settings, said = (dict(settings), []) if settings and config is None else _config(file, config)
@@ -397,12 +397,7 @@ def _summed_up(parts: list[Any]) -> bool:
 
 
 def _all_zero(parts: list[Any], key: str) -> bool:
-    values: list[Any] = []
-    for part in parts:
-        if isinstance(part, Table):
-            values += part.column(key).tolist() if key in part.keys else []
-        elif isinstance(part, dict) and key in part:
-            values.append(part[key])
+    values = [part[key] for part in parts if isinstance(part, dict) and key in part]
     return len(values) > 1 and all(value == 0 for value in values)
 
 
@@ -427,18 +422,16 @@ def _definition(ours: str, theirs: str, entries: list[Entry]) -> dict[str, str]:
 # --- the numbers ---------------------------------------------------------------------------------------------------
 
 
-Entry = tuple[int, dict[str, float]] | Event | Block
+Entry = tuple[int, dict[str, float]] | Event
 
 
 def _rows(parts: list[Any], names: Mapping[str, str], notes: list[str]) -> tuple[list[Entry], int]:
-    """The records as rows in our names, those in tables as blocks."""
+    """The records as rows in our names."""
     entries: list[Entry] = []
     skipped = 0
     not_numbers: dict[str, int] = {}
     for part in parts:
-        if isinstance(part, Table):
-            entries += part.entries(tuple(names[key] for key in part.keys if key != "step"))
-        elif isinstance(part, Event):
+        if isinstance(part, Event):
             entries.append(part)
         elif not isinstance(part, dict):
             skipped += 1
@@ -473,10 +466,7 @@ def _numbers(record: dict[str, Any], names: Mapping[str, str], not_numbers: dict
 def _points(entries: list[Entry], name: str) -> Iterator[tuple[int, float]]:
     """Steps and values of one metric."""
     for entry in entries:
-        if isinstance(entry, Block):
-            if name in entry.names:
-                yield from zip(entry.steps, entry.column(name).tolist(), strict=True)
-        elif not isinstance(entry, Event) and name in entry[1]:
+        if not isinstance(entry, Event) and name in entry[1]:
             yield entry[0], entry[1][name]
 
 
