@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,11 +21,16 @@ class Module(Protocol):
 
     NAME: str
     WHAT: str
-    SIGNS: tuple[re.Pattern[bytes], ...]
-    """What such a console has near its start, all of it."""
     CUT: str
     """Lines, tables or steps, in the note on those that end too early."""
-    Parser: type[ConsoleParser]
+
+    @property
+    def SIGNS(self) -> tuple[re.Pattern[bytes], ...]:  # noqa: N802
+        """What such a console has near its start, all of it."""
+
+    @property
+    def Parser(self) -> Callable[[], ConsoleParser]:  # noqa: N802
+        """What takes its lines."""
 
     def naming(self, keys: Iterable[str], /) -> Naming:
         """The names of one log."""

@@ -173,10 +173,9 @@ def naming(keys: Iterable[str]) -> Naming:
         several = f"{len(agents)} agents" if agents else f"{len(envs)} environments"
         asks["reward/mean"] = f"rewards stay under prime_rl/ ({several}); say which: --map 'reward/mean={rewards[0]}'"
     tests = sorted(key for key in keys if _EVAL.match(key))
-    one, several = held_out("prime_rl", tests)
+    one, choice = held_out("prime_rl", tests)
     differs |= dict.fromkeys(one, {"estimator": "held-out problems, mean reward of sampled answers", **_BATCH})
     return Naming(
-        trainer="prime_rl", prefix="prime_rl", names={**names, **one}, differs=differs, asks={**asks, **several},
-        clock="optimizer_step",
-        aggregation="over the step's tokens",
+        trainer="prime_rl", prefix="prime_rl", names={**names, **one}, differs=differs, asks={**asks, **choice},
+        clock="optimizer_step", aggregation="over the step's tokens",
     )  # fmt: skip

@@ -73,8 +73,9 @@ def wrote(keys: Iterable[str]) -> bool:
 def _per_token(values: dict[str, float], config: Mapping[str, Any]) -> dict[str, float]:
     """A row with the KL per token, where both numbers it takes are there."""
     kl, length = values.get("objective/kl"), values.get("tokens/responses_len_mean")
-    known = kl is not None and length is not None and length > 0
-    return {**values, "objective/kl / tokens": kl / length} if known else values
+    if kl is None or length is None or length <= 0:
+        return values
+    return {**values, "objective/kl / tokens": kl / length}
 
 
 NAMING = Naming(
