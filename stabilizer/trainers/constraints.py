@@ -72,6 +72,14 @@ class Settings:
             return None
         return int(value) if math.isfinite(value) and value == int(value) else None
 
+    def first(self, *keys: str) -> int | None:
+        """The whole number of the first key that has one."""
+        return next((value for key in keys if (value := self.number(key)) is not None), None)
+
+    def product(self, *keys: str) -> int:
+        """The product of whole numbers; one that is unset counts as 1."""
+        return math.prod(self.number(key) or 1 for key in keys)
+
     def real(self, key: str) -> float | None:
         """The value as a finite number; None when it is unset or not one."""
         try:

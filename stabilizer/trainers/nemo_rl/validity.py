@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
 from stabilizer.trainers.constraints import Refusals, Settings, Violation, divisors, near_multiple, nearest, positive
@@ -31,7 +30,7 @@ def nemo_rl(settings: Settings) -> Iterator[Violation]:
 def ranks(settings: Settings) -> int:
     """Data-parallel ranks: the cluster in the configuration, else the GPUs said to be there, less model parallelism."""
     keys = ("cluster.gpus_per_node", "cluster.num_nodes")
-    gpus = math.prod(settings.number(key) or 1 for key in keys)
+    gpus = settings.product(*keys)
     said = settings.processes or settings.gpus
     if said and not any(key in settings.config for key in keys):
         gpus = said
@@ -45,7 +44,7 @@ def ranks(settings: Settings) -> int:
         "context_parallel_size",
         "pipeline_model_parallel_size",
     )
-    return gpus // max(math.prod(settings.number(f"{section}.{name}") or 1 for name in names), 1)
+    return gpus // max(settings.product(*(f"{section}.{name}" for name in names)), 1)
 
 
 def _batches(settings: Settings, prompts: int, group: int, size: int, micro: int) -> Iterator[Violation]:
@@ -53,7 +52,7 @@ def _batches(settings: Settings, prompts: int, group: int, size: int, micro: int
     key = "policy.train_global_batch_size"
     if step % size:
         text = f"total batch size ({prompts} x {group} = {step}) is not a multiple of train_global_batch_size ({size})"
-        change = f"{key} {nearest(size, [n for n in divisors(step) if parallel < 1 or n % parallel == 0])}"
+        change = f"{key} {nearest(size, [n for n in divisors(step) if n % max(parallel, 1) == 0])}"
         yield _refuse("global-divides-step", key, text, change, _BATCH)
     if parallel < 1:
         return

@@ -51,8 +51,7 @@ def search_r1(settings: Settings) -> Iterator[Violation]:
 
 def _mini_and_micro(settings: Settings, section: str, gpus: int) -> Iterator[Violation]:
     parallel = gpus // (settings.number(f"{section}.ulysses_sequence_parallel_size") or 1)
-    mini = settings.number(f"{section}.ppo_mini_batch_size")
-    mini = settings.number(f"{_ACTOR}.ppo_mini_batch_size") if mini is None else mini
+    mini = settings.first(f"{section}.ppo_mini_batch_size", f"{_ACTOR}.ppo_mini_batch_size")
     micro = settings.number(f"{section}.ppo_micro_batch_size")
     dynamic = settings.flag(f"{_ACTOR}.use_dynamic_bsz")
     if mini is None or micro is None or parallel < 1 or dynamic:

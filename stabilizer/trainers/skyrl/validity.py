@@ -41,13 +41,13 @@ def ranks(settings: Settings, role: str) -> int:
     """Data-parallel ranks of policy, critic or ref; the placement in the configuration, else the GPUs said to be."""
     place = f"trainer.placement.{role}"
     keys = (f"{place}_num_nodes", f"{place}_num_gpus_per_node")
-    world = math.prod(settings.number(key) or 1 for key in keys)
+    world = settings.product(*keys)
     if settings.gpus and not any(key in settings.config for key in keys):
         world = settings.gpus
     if settings.text("trainer.strategy") == "megatron" and role != "critic":
         section = f"trainer.{role}.megatron_config"
         sizes = ("pipeline_model_parallel_size", "context_parallel_size", "tensor_model_parallel_size")
-        return world // math.prod(settings.number(f"{section}.{key}") or 1 for key in sizes)
+        return world // settings.product(*(f"{section}.{key}" for key in sizes))
     return world // max(settings.number(f"trainer.{role}.sequence_parallel_size") or 1, 1)
 
 

@@ -90,7 +90,7 @@ def _switches(settings: Settings) -> Iterator[Violation]:
     if temperature is not None and temperature <= 0:
         text = "--rollout-temperature must be > 0; temperature 0 is greedy decoding"
         yield _refuse("temperature", "rollout-temperature", text, "rollout-temperature 1.0")
-    if (settings.real("kl-coef") or 0) != 0 and (settings.real("kl-loss-coef") or 0) != 0:
+    if settings.real("kl-coef") and settings.real("kl-loss-coef"):
         text = "Only one of kl_coef and kl_loss_coef can be set"
         yield _refuse("kl-twice", "kl-coef", text, "one of them at 0")
     estimator = settings.text("advantage-estimator")

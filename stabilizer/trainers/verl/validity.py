@@ -60,7 +60,7 @@ def verl(settings: Settings) -> Iterator[Violation]:
 
 def _megatron(settings: Settings) -> int:
     keys = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")
-    return math.prod(settings.number(f"{_ACTOR}.megatron.{key}") or 1 for key in keys)
+    return settings.product(*(f"{_ACTOR}.megatron.{key}" for key in keys))
 
 
 def _data_parallel(settings: Settings, gpus: int) -> int:
@@ -113,9 +113,7 @@ def _micro(settings: Settings, section: str, key: str, source: str) -> Iterator[
 
 def _sizes(settings: Settings, section: str, gpus: int, source: str) -> Iterator[Violation]:
     train = settings.number("data.train_batch_size")
-    mini = settings.number(f"{section}.ppo_mini_batch_size")
-    if mini is None:
-        mini = settings.number(f"{_ACTOR}.ppo_mini_batch_size")
+    mini = settings.first(f"{section}.ppo_mini_batch_size", f"{_ACTOR}.ppo_mini_batch_size")
     micro = settings.number(f"{section}.ppo_micro_batch_size")
     if train is not None and mini is not None and train < mini:
         text = f"train_batch_size ({train}) must be >= {section}.ppo_mini_batch_size ({mini})"
@@ -174,7 +172,7 @@ def _critic(settings: Settings, gpus: int) -> Iterator[Violation]:
 def _at_work(settings: Settings, gpus: int, dynamic: bool) -> Iterator[Violation]:
     """What only a worker asserts: whole mini-batches and micro-batches per rank."""
     keys = ("tensor_model_parallel_size", "data_parallel_size", "pipeline_model_parallel_size")
-    engine = math.prod(settings.number(f"{_ROLLOUT}.{key}") or 1 for key in keys)
+    engine = settings.product(*(f"{_ROLLOUT}.{key}" for key in keys))
     if gpus % engine:
         tensor = settings.number(f"{_ROLLOUT}.{keys[0]}") or 1
         text = f"rollout world_size ({gpus}) is not divisible by infer_world_size ({engine})"
