@@ -98,6 +98,12 @@ class Case:
         """Completions per step of both sides, where known."""
         return _completions(self.mine), _completions(self.theirs)
 
+    @property
+    def noise_by_batch(self) -> float:
+        """How many times the reference's noise the run's batch makes; 1 where the batches are not known."""
+        mine, theirs = self.completions
+        return math.sqrt(theirs / mine) if mine and theirs else 1.0
+
     def settings(self, *named: str) -> tuple[str, ...]:
         """Those of the settings that are known to differ, by their ids."""
         return tuple(d.setting for d in self.differs(*named))
@@ -224,8 +230,7 @@ def plot_smoothing(case: Case) -> Found:
 
 def _unstated_smoothing(case: Case, gap: Open) -> Found:
     """The moving average that would leave the reference's noise, when the reference does not state one."""
-    mine, theirs = case.completions
-    batch = math.sqrt(theirs / mine) if mine and theirs else 1.0
+    batch = case.noise_by_batch
     run, reference = (side[0].noise for side in case.main.shapes)
     drawn_out = reference.seen - run.seen > 0.3
     if gap.low <= batch <= gap.high and not drawn_out:
