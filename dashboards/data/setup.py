@@ -43,7 +43,8 @@ def setup_of(followed: FollowedRun) -> Setup:
         found, usual = tuple(changes(view)), tuple(normal(view))
     argv = about.get("argv")
     words = [str(word) for word in argv] if isinstance(argv, list) else []
-    command = shlex.join(["stabilizer", *words]) if words else ""
+    ours = ["stabilizer"] if about.get("trainer") == "stabilizer" else []  # a guest's has its program
+    command = shlex.join([*ours, *words]) if words else ""
     report = shlex.join(["stabilizer", "report", str(followed.path)])
     return Setup(tuple(_facts(about)), command, report, settings(about), found, usual)
 

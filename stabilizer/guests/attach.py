@@ -78,6 +78,7 @@ def attach(
     mark_phases(trainer, run.heart)
     guest.note_crashes()
     print(f"stabilizer: watching {type(trainer).__name__} in {run.path}; knobs: {', '.join(found) or 'none'}")
+    print(f"stabilizer: to see it: stabilizer dashboard {runs}")
     return run
 
 

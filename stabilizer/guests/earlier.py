@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Unpack
@@ -27,6 +28,7 @@ _begun: set[Path] = set()
 
 def record(runs: Path, name: str, **facts: Unpack[RunFacts]) -> tuple[RunWriter, RunReader | None]:
     """The writer of a run, and what an earlier attempt wrote into it; OSError or ValueError if there can be none."""
+    facts["argv"] = ["python", *sys.argv]  # of the user's script, which is no command of ours
     path = _interrupted(runs, name)
     if path is not None:
         with contextlib.suppress(OSError, ValueError):  # another process has it, or it is damaged

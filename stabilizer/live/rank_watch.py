@@ -19,6 +19,8 @@ from stabilizer.live.watchdog import Watchdog, wanted
 KEY = "stabilizer/run"
 ASKED_S = 1.0
 """Seconds between two questions for the folder of the run."""
+CLOSING_S = 5.0
+"""Longest wait at the end for a question that is being asked."""
 GIVEN_UP_S = 1800.0
 """Seconds after which a rank stops to ask: the first rank has no run."""
 _announced = 0
@@ -45,8 +47,9 @@ class RankWatch:
         self._folder = folder or _asked(f"{KEY}/{_awaited}")
         self._watchdog: Watchdog | None = None
         self._ending = threading.Event()
+        self._asking = threading.Thread(target=self._wait, name="stabilizer", daemon=True)
         if on:
-            threading.Thread(target=self._wait, name="stabilizer", daemon=True).start()
+            self._asking.start()
 
     def follow(self, trainer: Any) -> None:
         """Take the phases and steps of a trainer of ours."""
@@ -55,6 +58,8 @@ class RankWatch:
     def close(self) -> None:
         """The rank has done its work."""
         self._ending.set()
+        if self._asking.is_alive():  # a thread inside torch when the interpreter ends would abort the process
+            self._asking.join(CLOSING_S)
         if self._watchdog is not None:
             self._watchdog.close()
 

@@ -163,16 +163,18 @@ def advise(causes: Sequence[Cause], view: RunView, onset: int | None = None) -> 
         return ()
     known = _known_knobs(view)
     ours = RATE in view
+    mode = MODE.get(str(view.about("trainer", "stabilizer")), "")
     advice = []
     if ours and onset is not None and (back := RESTORE.given(causes[0].id, known, view, onset, NOBODY)):
-        advice.append(RemedyAdvice(RESTORE.id, RESTORE.safety, back, RESTORE.why, _how(RESTORE, back)))
+        advice.append(RemedyAdvice(RESTORE.id, RESTORE.safety, back, RESTORE.why, _how(RESTORE, back, mode=mode)))
     for remedy in fitting(causes[0].id, view):
         change = remedy.against(causes[0].id, known)
         if not ours and (change is None or remedy.orders):
             if remedy.by_hand and remedy.turns not in known:
                 advice.append(RemedyAdvice(remedy.id, "advice", {}, remedy.why, remedy.by_hand))
         elif change is not None:
-            advice.append(RemedyAdvice(remedy.id, remedy.safety, change, remedy.why, _how(remedy, change, ours)))
+            how = _how(remedy, change, ours, mode=mode)
+            advice.append(RemedyAdvice(remedy.id, remedy.safety, change, remedy.why, how))
     return tuple(advice)
 
 
@@ -264,7 +266,14 @@ def _in_keys(view: RunView, knob: str, before: float | None, after: float | None
     return f"{key} {rate * before:g} → {rate * after:g}"
 
 
-def _how(remedy: Remedy, change: Change, ours: bool = True, *, state: str = "running", words: str = "") -> str:
+MODE = {"stabilizer": "--remedy {}", "trl": 'remedy="{}" in attach()'}
+"""How a trainer is told what remedies may do. Loops that are not listed have no automatic fixes."""
+
+
+def _how(
+    remedy: Remedy, change: Change, ours: bool = True, *, state: str = "running", words: str = "",
+    mode: str = MODE["stabilizer"],
+) -> str:  # fmt: skip
     """How to apply it in this trainer; the readers of other trainers' logs name that trainer's settings."""
     turned = words or in_words(change)
     if remedy.safety == "advice":
@@ -277,10 +286,13 @@ def _how(remedy: Remedy, change: Change, ours: bool = True, *, state: str = "run
         return f"{when}: {' and '.join([*first, *setting])}"
     back = ["return to a checkpoint from before the onset"] if remedy.rollback else []
     done = " and ".join([*back, *(ORDER_WORDS[order] for order in remedy.orders), *setting])
+    if not mode:
+        return f"{done} during the run, yourself; stabilizer fix RUN set changes a knob that the loop offers"
+    asks = f"{mode.format('approve')} asks"
     if remedy.asks:
-        return f"{done}; a person must approve it (--remedy approve asks)"
-    mode = "auto-safe" if remedy.safety == "soft" else "auto-full"
-    return f"{done} during the run (--remedy {mode} does it, --remedy approve asks first)"
+        return f"{done}; a person must approve it ({asks})"
+    does = mode.format("auto-safe" if remedy.safety == "soft" else "auto-full")
+    return f"{done} during the run ({does} does it, {asks} first)"
 
 
 ORDER_WORDS = {

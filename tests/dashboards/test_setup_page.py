@@ -31,6 +31,20 @@ def test_settings_are_listed_with_command_and_versions(client, runs_folder) -> N
     assert "What changed" in text and "versions" in text and "python" in text
 
 
+@pytest.mark.parametrize(
+    ("trainer", "argv", "command"),
+    [
+        ("trl", ["python", "train.py", "--lr", "1e-6"], "python train.py --lr 1e-6"),
+        ("stabilizer", ["train", "addition"], "stabilizer train addition"),
+    ],
+)
+def test_the_command_of_a_run_is_that_of_its_own_program(client, runs_folder, trainer, argv, command) -> None:
+    path = runs_folder / CALM / "run.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "trainer": trainer, "argv": argv}))
+    text = words(client.open("/setup", f"?run={CALM}"))
+    assert command in text and f"stabilizer {command}" not in text
+
+
 def test_a_search_narrows_the_settings_and_another_run_shows_the_differences(client, runs_folder) -> None:
     edited(runs_folder, CALM, optim={"lr": 0.5}, alike=1)
     edited(runs_folder, RUN, optim={"lr": 0.25}, alike=1)

@@ -32,6 +32,21 @@ def test_a_live_run_in_trouble_is_told_what_may_be_done_while_it_goes_on() -> No
     assert all(GOES_ON in one.how for one in live)
 
 
+@pytest.mark.parametrize(
+    ("trainer", "said"),
+    [
+        ("stabilizer", "(--remedy auto-safe does it, --remedy approve asks first)"),
+        ("trl", '(remedy="auto-safe" in attach() does it, remedy="approve" in attach() asks first)'),
+        ("own loop", "yourself; stabilizer fix RUN set changes a knob that the loop offers"),
+    ],
+)
+def test_a_live_run_is_told_how_its_own_trainer_lets_fixes_act(trainer: str, said: str) -> None:
+    rows = history({"reward/mean": "0.5x40", "control/lr_scale": "1x40"})
+    rows.about = {"trainer": trainer}
+    (lower,) = [one for one in advise((Cause("lr-too-high", 0.8, ""),), rows.view(), 20) if one.id == "lower-lr"]
+    assert lower.how.endswith(said)
+
+
 @pytest.mark.parametrize("state", ["running", "finished"])
 @pytest.mark.parametrize("ours", [True, False])
 def test_without_harm_nothing_hard_is_advised(state: str, ours: bool) -> None:
