@@ -6,6 +6,7 @@ rank that does not take part holds up no other.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import threading
 import time
@@ -50,6 +51,7 @@ class RankWatch:
         self._asking = threading.Thread(target=self._wait, name="stabilizer", daemon=True)
         if on:
             self._asking.start()
+            atexit.register(self._stop_asking)
 
     def follow(self, trainer: Any) -> None:
         """Take the phases and steps of a trainer of ours."""
@@ -57,11 +59,15 @@ class RankWatch:
 
     def close(self) -> None:
         """The rank has done its work."""
-        self._ending.set()
-        if self._asking.is_alive():  # a thread inside torch when the interpreter ends would abort the process
-            self._asking.join(CLOSING_S)
+        self._stop_asking()
         if self._watchdog is not None:
             self._watchdog.close()
+
+    def _stop_asking(self) -> None:
+        """A thread inside torch's store when the interpreter ends would abort the process (SIGABRT)."""
+        self._ending.set()
+        if self._asking.is_alive():
+            self._asking.join(CLOSING_S)
 
     def _wait(self) -> None:
         end = time.monotonic() + GIVEN_UP_S

@@ -190,3 +190,19 @@ def test_watch_shows_a_hang_while_it_lasts(hung):
     command = [sys.executable, "-m", "stabilizer", "watch", str(run), "--fail-on", "warn"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 1 and "system/stalled" in done.stdout and "slow_judge" in done.stdout
+
+
+ASKING = """
+import time
+from torch.distributed import TCPStore
+from stabilizer.live import rank_watch
+store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+rank_watch.ASKED_S = 0.0
+rank_watch.RankWatch(1, 2, lambda: "" if store.check(["run"]) else "")
+time.sleep(0.3)
+"""
+
+
+def test_a_rank_that_asks_for_the_run_when_its_process_ends_does_not_abort_it():
+    done = subprocess.run([sys.executable, "-c", ASKING], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
