@@ -128,7 +128,11 @@ def extend(patch: Patch, points: Growth, lines: int, open_spans: Sequence[int]) 
 
 def _heading(there: Section) -> list[Any]:
     if there.id in FAMILIES and (there.count or there.still):
-        words = f"{there.count} more {'metric' if there.count == 1 else 'metrics'}" if there.count else "all unchanged"
+        words = (
+            f"{there.count} more {'metric' if there.count == 1 else 'metrics'}"
+            if there.count
+            else "the others are unchanged"
+        )
         return [
             html.Button(
                 [

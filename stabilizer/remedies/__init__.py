@@ -267,7 +267,7 @@ def _in_keys(view: RunView, knob: str, before: float | None, after: float | None
 
 
 MODE = {"stabilizer": "--remedy {}", "trl": 'remedy="{}" in attach()'}
-"""How a trainer is told what remedies may do. Loops that are not listed have no automatic fixes."""
+"""The setting that allows automatic fixes, by trainer. Loops that are not listed have none."""
 
 
 def _how(
