@@ -154,10 +154,11 @@ TROUBLES = (
     Trouble(
         id="ray/not-registered",
         shows=("Failed to register worker", "The current node timed out during startup", "Raylet exited unexpectedly",
-               "Some workers of the worker process({pid}) have not registered within the timeout"),
-        cause="Ray's workers could not start in time: too many at once for this machine's processors, or an old Ray still runs",
+               "Some workers of the worker process({pid}) have not registered within the timeout",
+               "The current node has not been updated within {s} seconds"),
+        cause="Ray's workers could not start in time: too many at once for this machine's processors, an old Ray still runs, or /tmp is full",
         fix="ray stop --force, start Ray with the CPUs the job really has (--num-cpus; in containers Ray counts the host's), and "
-        "clear /tmp/ray",
+        "clear /tmp/ray (raylet.out and gcs_server.out in its session_latest/logs tell more)",
         source="Jiayi-Pan/TinyZero#7", certainty="likely", kind="infrastructure",
         example="(raylet) Some workers of the worker process(3141) have not registered within the timeout.",
     ),

@@ -129,16 +129,6 @@ TROUBLES = (
         example="OSError: [Errno 24] Too many open files",
     ),
     Trouble(
-        id="linux/data-loader-shm",
-        shows=("DataLoader worker (pid{pid:t}) is killed by signal: Bus error", "It is possible that dataloader's workers are "
-               "out of shared memory"),
-        cause="the data-loader workers ran out of shared memory (/dev/shm)",
-        fix="start the container with --shm-size=16g or --ipc=host, or set dataloader_num_workers to 0",
-        source="pytorch/pytorch: data loading", certainty="certain", kind="infrastructure",
-        example="RuntimeError: DataLoader worker (pid 3141) is killed by signal: Bus error. It is possible that dataloader's "
-        "workers are out of shared memory. Please try to raise your shared memory limit.",
-    ),
-    Trouble(
         id="linux/slurm-time-limit",
         shows=("DUE TO TIME LIMIT",),
         cause="the scheduler ended the job at its time limit",

@@ -71,10 +71,13 @@ TROUBLES = (
     Trouble(
         id="nccl/shared-memory",
         shows=("Error while creating shared memory segment", "No space left on device ...shm",
-               "failed to extend /dev/shm/nccl-{name:w} to {bytes} bytes", "shmutils.cc:{line} NCCL WARN"),
+               "failed to extend /dev/shm/nccl-{name:w} to {bytes} bytes", "shmutils.cc:{line} NCCL WARN",
+               "DataLoader worker (pid{pid:t}) is killed by signal: Bus error",
+               "It is possible that dataloader's workers are out of shared memory"),
         cause="the shared memory (/dev/shm) is too small for NCCL or the data loaders: containers get 64 MB of it by default",
         fix="start the container with more of it (docker run --shm-size=16g or --ipc=host; an emptyDir of medium Memory in "
-        "Kubernetes), or set NCCL_SHM_DISABLE=1 at a cost in speed",
+        "Kubernetes), or set NCCL_SHM_DISABLE=1 at a cost in speed, "
+        "or dataloader_num_workers to 0 where data loaders fail",
         source="NVIDIA/nccl: troubleshooting, Docker", certainty="certain", kind="infrastructure",
         example="NCCL WARN Error while creating shared memory segment /dev/shm/nccl-Xk2JcT (size 9637888)",
     ),

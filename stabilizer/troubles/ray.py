@@ -120,15 +120,6 @@ TROUBLES = (
         example="ValueError: When connecting to an existing cluster, num_cpus and num_gpus must not be provided.",
     ),
     Trouble(
-        id="ray/slow-start",
-        shows=("The current node has not been updated within {s} seconds",),
-        cause="Ray's own processes did not come up in time: an old cluster still runs, a full /tmp, or too many processes for the container's processors",
-        fix="ray stop --force, rm -rf /tmp/ray, start Ray with the processors the job really has (--num-cpus), and read "
-        "/tmp/ray/session_latest/logs/raylet.out and gcs_server.out",
-        source="ray-project/ray: troubleshooting", certainty="likely", kind="infrastructure",
-        example="Exception: The current node has not been updated within 30 seconds, this could happen because of some of the Ray processes failed to startup.",
-    ),
-    Trouble(
         id="ray/disk-nearly-full",
         shows=("is over {share}% full, available space: {free} GB; capacity: {total} GB", "is over {share}% full, available space: {free}; capacity: {total}"),
         cause="the disk of Ray's files is over {share} % full ({free} GB of {total} GB are left); spilled objects will soon fail",

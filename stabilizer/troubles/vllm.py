@@ -128,10 +128,13 @@ TROUBLES = (
             "Engine process failed to start", "AsyncEngineDeadError", "Background loop has errored already",
             "Engine loop has died", "Engine loop is not running",
             "EngineCore encountered an issue. See stack trace (above) for the root cause",
+            "WorkerProc initialization failed due to an exception in a background process", "WorkerProc failed to start",
+            "EngineCore failed to start", "EngineCore hit an exception", "EngineCore encountered a fatal error",
+            "Worker proc {name:w} died unexpectedly", "Worker VllmWorkerProcess pid {pid} died", "Failed core proc(s)",
         ),
-        cause="vLLM's engine process ended; this line only reports it",
-        fix="look further up for the first error of EngineCore or a worker: most often GPU memory, a model it cannot load, "
-        "or a CUDA version that does not fit",
+        cause="vLLM's engine or one of its workers ended; this line only reports it",
+        fix="look further up for the first traceback of a worker (lines with VllmWorker, EngineCore or WorkerProc): most often GPU memory, "
+        "a model it cannot load, a package that does not fit, or NCCL. VLLM_LOGGING_LEVEL=DEBUG and tensor_parallel_size=1 narrow it down",
         source="vllm-project/vllm: v1/engine/exceptions.py", consequence=True, certainty="possible", kind="infrastructure",
         example="vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue. See stack trace (above) for "
         "the root cause.",
@@ -475,17 +478,6 @@ TROUBLES = (
         "destroy_distributed_environment()); in colocation make tensor_parallel_size divide the trainer's processes",
         source="vllm-project/vllm: distributed/parallel_state.py", certainty="likely", kind="config-error",
         example="AssertionError: tensor model parallel group is already initialized",
-    ),
-    Trouble(
-        id="vllm/worker-failed",
-        shows=("WorkerProc initialization failed due to an exception in a background process", "WorkerProc failed to start",
-               "EngineCore failed to start", "EngineCore hit an exception", "EngineCore encountered a fatal error",
-               "Worker proc {name:w} died unexpectedly", "Worker VllmWorkerProcess pid {pid} died", "Failed core proc(s)"),
-        cause="a worker process of vLLM failed; this line only reports it",
-        fix="look further up for the first traceback of a worker (lines with VllmWorker, EngineCore or WorkerProc): most often GPU memory, "
-        "a package that does not fit, or NCCL. VLLM_LOGGING_LEVEL=DEBUG and tensor_parallel_size=1 narrow it down",
-        source="vllm-project/vllm: v1/executor/multiproc_executor.py", consequence=True, certainty="possible", kind="infrastructure",
-        example="Exception: WorkerProc initialization failed due to an exception in a background process. See stack trace for root cause.",
     ),
     Trouble(
         id="vllm/quantisation-gpu",
