@@ -80,6 +80,12 @@ class Settings:
         """The product of whole numbers; one that is unset counts as 1."""
         return math.prod(self.number(key) or 1 for key in keys)
 
+    def placed(self, said: int | None, keys: Mapping[str, int]) -> int:
+        """GPUs by keys that multiply to them, each with its default; those `said` to be there where none is written."""
+        if said and not any(key in self.config for key in keys):
+            return said
+        return math.prod(self.number(key) or usual for key, usual in keys.items())
+
     def real(self, key: str) -> float | None:
         """The value as a finite number; None when it is unset or not one."""
         try:

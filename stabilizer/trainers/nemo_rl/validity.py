@@ -29,11 +29,8 @@ def nemo_rl(settings: Settings) -> Iterator[Violation]:
 
 def ranks(settings: Settings) -> int:
     """Data-parallel ranks: the cluster in the configuration, else the GPUs said to be there, less model parallelism."""
-    keys = ("cluster.gpus_per_node", "cluster.num_nodes")
-    gpus = settings.product(*keys)
-    said = settings.processes or settings.gpus
-    if said and not any(key in settings.config for key in keys):
-        gpus = said
+    keys = {"cluster.gpus_per_node": 1, "cluster.num_nodes": 1}
+    gpus = settings.placed(settings.processes or settings.gpus, keys)
     if settings.get("policy.generation.colocated.enabled") is not None:
         if not settings.flag("policy.generation.colocated.enabled"):  # generation has GPUs of its own
             gpus -= settings.number("policy.generation.colocated.resources.gpus_per_node") or 0

@@ -28,11 +28,8 @@ def openrlhf(settings: Settings) -> Iterator[Violation]:
 
 def actor_gpus(settings: Settings, role: str = "actor") -> int:
     """GPUs of a role: the configuration's own numbers, else those said to be there, else the default 8."""
-    keys = (f"{role}.num_nodes", f"{role}.num_gpus_per_node")
-    said = settings.processes or settings.gpus
-    if said and not any(key in settings.config for key in keys):
-        return said
-    return (settings.number(keys[0]) or 1) * (settings.number(keys[1]) or 8)
+    keys = {f"{role}.num_nodes": 1, f"{role}.num_gpus_per_node": 8}
+    return settings.placed(settings.processes or settings.gpus, keys)
 
 
 def ranks(settings: Settings) -> int:

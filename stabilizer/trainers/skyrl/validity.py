@@ -40,10 +40,7 @@ def skyrl(settings: Settings) -> Iterator[Violation]:
 def ranks(settings: Settings, role: str) -> int:
     """Data-parallel ranks of policy, critic or ref; the placement in the configuration, else the GPUs said to be."""
     place = f"trainer.placement.{role}"
-    keys = (f"{place}_num_nodes", f"{place}_num_gpus_per_node")
-    world = settings.product(*keys)
-    if settings.gpus and not any(key in settings.config for key in keys):
-        world = settings.gpus
+    world = settings.placed(settings.gpus, {f"{place}_num_nodes": 1, f"{place}_num_gpus_per_node": 1})
     if settings.text("trainer.strategy") == "megatron" and role != "critic":
         section = f"trainer.{role}.megatron_config"
         sizes = ("pipeline_model_parallel_size", "context_parallel_size", "tensor_model_parallel_size")

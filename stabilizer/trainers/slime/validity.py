@@ -24,9 +24,7 @@ def slime(settings: Settings) -> Iterator[Violation]:
 
 def ranks(settings: Settings) -> int:
     """Data-parallel ranks of the actor: its GPUs over its model-parallel sizes."""
-    said = any(key in settings.config for key in ("actor-num-nodes", "actor-num-gpus-per-node"))
-    gpus = (settings.number("actor-num-nodes") or 1) * (settings.number("actor-num-gpus-per-node") or 8)
-    gpus = gpus if said or not settings.gpus else settings.gpus
+    gpus = settings.placed(settings.gpus, {"actor-num-nodes": 1, "actor-num-gpus-per-node": 8})
     for key in ("tensor-model-parallel-size", "pipeline-model-parallel-size", "context-parallel-size"):
         gpus //= max(settings.number(key) or 1, 1)
     return gpus

@@ -22,11 +22,8 @@ _refuse = Refusals("verl", _WORKER)
 
 def gpu_count(settings: Settings) -> int:
     """GPUs of the trainer: the configuration's own numbers, else those said to be there, else the default 8."""
-    keys = ("trainer.n_gpus_per_node", "trainer.nnodes")
-    said = settings.gpus or settings.processes
-    if said and not any(key in settings.config for key in keys):
-        return said
-    return (settings.number(keys[0]) or 8) * (settings.number(keys[1]) or 1)
+    keys = {"trainer.n_gpus_per_node": 8, "trainer.nnodes": 1}
+    return settings.placed(settings.gpus or settings.processes, keys)
 
 
 def verl(settings: Settings) -> Iterator[Violation]:
