@@ -27,3 +27,16 @@ def flat(config: Any, above: str = "") -> dict[str, Any]:
         name = f"{above}.{key}" if above else str(key)
         settings |= flat(inner, name) if isinstance(inner, Mapping) and inner else {name: inner}
     return settings
+
+
+def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings by dotted keys as the groups that a YAML file has."""
+    config: dict[str, Any] = {}
+    for key, value in settings.items():
+        *sections, last = key.split(".")
+        node = config
+        for section in sections:
+            below = node.setdefault(section, {})
+            node = below if isinstance(below, dict) else {}
+        node[last] = value
+    return config

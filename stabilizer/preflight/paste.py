@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from stabilizer.core.settings import nested
 from stabilizer.preflight.planner import Plan, Wanted
 
 
@@ -71,17 +72,6 @@ def _flags(asked: Wanted, plan: Plan) -> list[str]:
     return [" \\\n  ".join([asked.planned.entry, *words])]
 
 
-def _tree(config: Mapping[str, Any]) -> dict[str, Any]:
-    tree: dict[str, Any] = {}
-    for key, value in config.items():
-        *sections, last = key.split(".")
-        node = tree
-        for section in sections:
-            node = node.setdefault(section, {})
-        node[last] = value
-    return tree
-
-
 def _nested_yaml(asked: Wanted, plan: Plan) -> list[str]:
     def lines(node: Mapping[str, Any], depth: int) -> list[str]:
         made = []
@@ -91,11 +81,11 @@ def _nested_yaml(asked: Wanted, plan: Plan) -> list[str]:
             made += lines(value, depth + 1) if below else []
         return made
 
-    return lines(_tree(plan.config), 0)
+    return lines(nested(plan.config), 0)
 
 
 def _toml(asked: Wanted, plan: Plan) -> list[str]:
-    tree = _tree(plan.config)
+    tree = nested(plan.config)
     made = [f"{key} = {_scalar(value)}" for key, value in tree.items() if not isinstance(value, dict)]
     for section, node in tree.items():
         if isinstance(node, dict):

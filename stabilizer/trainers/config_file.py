@@ -7,6 +7,7 @@ from typing import Any
 
 from stabilizer.configs.config import ConfigError, Unresolved
 from stabilizer.configs.reading import read
+from stabilizer.core.settings import nested
 from stabilizer.formats import files
 from stabilizer.runs.reader import RunError
 from stabilizer.trainers.configs import canonical, recognised
@@ -33,12 +34,5 @@ def _script(path: Path) -> dict[str, Any]:
         raise RunError(
             f"{path}: no trainer that is known is started here; give its settings as YAML or JSON, under its own names"
         ) from None
-    nested: dict[str, Any] = {}
-    for key, setting in settings.items():
-        *sections, last = key.split(".")
-        node = nested
-        for section in sections:
-            below = node.setdefault(section, {})
-            node = below if isinstance(below, dict) else {}
-        node[last] = setting.value.text if isinstance(setting.value, Unresolved) else setting.value
-    return nested
+    values = {key: setting.value for key, setting in settings.items()}
+    return nested({key: value.text if isinstance(value, Unresolved) else value for key, value in values.items()})

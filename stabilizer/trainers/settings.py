@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from stabilizer.configs.config import Parsed, Setting
 from stabilizer.core.failures import Meaning
+from stabilizer.core.settings import flat
 from stabilizer.trainers.all import TRAINERS, find
 from stabilizer.trainers.configs import canonical, version_of
 from stabilizer.trainers.configuration import Config
@@ -34,7 +35,8 @@ def configured(config: Any, trainer: str, quantity: str) -> float | None:
     known = find(trainer)
     if known is None or known.schema is None or not isinstance(config, Mapping):
         return None
-    parsed = Parsed(form="", path=Path(), text="", settings=tuple(_settings(config)))
+    written = (Setting(key=key, value=value, written=key, file="", line=None) for key, value in flat(config).items())
+    parsed = Parsed(form="", path=Path(), text="", settings=tuple(written))
     settings = canonical(known.schema, parsed)
     version, used, why = version_of(known.schema, settings)
     asked = Config(
@@ -46,15 +48,6 @@ def configured(config: Any, trainer: str, quantity: str) -> float | None:
     except (ArithmeticError, TypeError, ValueError):  # a value that no configuration of this trainer can have
         return None
     return view.number(quantity) if view[quantity].written else None
-
-
-def _settings(config: Mapping[str, Any], above: str = "") -> Iterator[Setting]:
-    for name, value in config.items():
-        key = f"{above}{name}"
-        if isinstance(value, Mapping):
-            yield from _settings(value, f"{key}.")
-        else:
-            yield Setting(key=key, value=value, written=key, file="", line=None)
 
 
 def todo(failure: Meaning, trainer: str) -> str:
