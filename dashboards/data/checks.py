@@ -9,11 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dashboards.data.logs import loaded
 from stabilizer.analysis.analyse import analyse
 from stabilizer.core.records import Finding
-from stabilizer.formats import tensorboard
-from stabilizer.runs.loaded import NoMetrics
-from stabilizer.trainers.reading import load
 
 SECONDS = 900.0
 """The longest a check may take; a log of 200,000 rows takes about four minutes."""
@@ -63,10 +61,7 @@ NO_CHECK = Check()
 
 def checked(asked: ToCheck) -> Checked:
     """The part of the analysis of `stabilizer diagnose` that pages show."""
-    try:  # beside event files there may be other logs, listed by themselves
-        run = load(asked.path, format=asked.format if asked.format == tensorboard.NAME else None)
-    except NoMetrics as failed:
-        run = failed.run
+    run = loaded(asked.path, asked.format)
     found = analyse(run)
     return Checked(found.verdict, found.worst or "", found.records, found.last_step)
 

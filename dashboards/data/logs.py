@@ -20,7 +20,7 @@ import numpy as np
 
 from dashboards.security.containment import Containment
 from stabilizer.analysis.analyse import Analysis, analyse
-from stabilizer.core.records import Action, Event, Finding, Sample
+from stabilizer.core.records import Action, Event, Finding
 from stabilizer.core.text import spoken
 from stabilizer.formats import tensorboard
 from stabilizer.formats.tailing import Tails
@@ -67,7 +67,6 @@ class LogReader:
     skipped: int = 0
     notes: tuple[str, ...] = ()
     verdict: str = "waiting"
-    times: dict[int, float] = field(default_factory=dict)
     texts: Texts = field(default_factory=Texts)
     reach: int | None = None
     """The step at which detectors stopped because their time was up; None where they saw all there is."""
@@ -85,14 +84,6 @@ class LogReader:
     def checkpoints(self) -> list[Event]:
         """None: where another trainer puts its states is not known."""
         return []
-
-    def samples(self, step: int) -> list[Sample]:
-        """Completions logged at a step, where the log keeps them."""
-        return self.texts.read(step)
-
-    def sample_steps(self) -> list[int]:
-        """Steps that have completions."""
-        return list(self.texts.steps)
 
 
 class Later(Exception):
@@ -159,7 +150,7 @@ class Log:
                         "convert it with `stabilizer import`"
                     )
                 with self._tails if self._held is not None else contextlib.nullcontext():  # it grows: read on
-                    run = _loaded(self.path, self.format)
+                    run = loaded(self.path, self.format)
                 self._take(run, files)
                 self._read_after = time.monotonic() + (time.monotonic() - began) * (1 / DUTY - 1)
             if self._to_judge(time.monotonic()):
@@ -421,7 +412,8 @@ def _timed(status: dict[str, Any], now: float) -> dict[str, Any]:
     return {**status, "state": state, "t": None if state == "running" else status.get("t")}
 
 
-def _loaded(path: Path, format: str) -> LoadedRun:
+def loaded(path: Path, format: str) -> LoadedRun:
+    """The run in a log of a format, or in a run directory (of no format)."""
     try:  # beside event files there may be other logs, listed by themselves
         return load(path, format=format if format == tensorboard.NAME else None)
     except NoMetrics as failed:  # training ended before its first metric, and the log explains why

@@ -66,8 +66,6 @@ class ListSettings:
     """How the list is looked at."""
 
     find: str = ""
-    states: tuple[str, ...] = ()
-    verdicts: tuple[str, ...] = ()
     sort: str = "started"
     down: bool = True
     show: int = PAGE
@@ -80,8 +78,6 @@ class ListSettings:
         shown = query.get("show", "")
         return cls(
             find=query.get("q", ""),
-            states=_among(query.get("state", ""), STATES),
-            verdicts=_among(query.get("verdict", ""), VERDICTS),
             sort=sort if sort in SORTS else "started",
             down=asked.startswith("-") if sort in SORTS else True,
             show=min(MAX_SHOWN, max(PAGE, int(shown))) if shown.isdecimal() and len(shown) < 6 else PAGE,
@@ -92,8 +88,6 @@ class ListSettings:
         sort = f"{'-' * self.down}{self.sort}"
         told = {
             "q": self.find,
-            "state": ",".join(self.states),
-            "verdict": ",".join(self.verdicts),
             "sort": "" if sort == "-started" else sort,
             "show": "" if self.show == PAGE else str(self.show),
         }
@@ -157,7 +151,7 @@ class RunList:
 def run_list(lines: Sequence[RunLine], view: ListSettings, now: float) -> RunList:
     """The list as it is looked at."""
     query = parse(view.find)
-    found = _ordered([line for line in lines if _wanted(line, view, query)], view)
+    found = _ordered([line for line in lines if _wanted(line, query)], view)
     rows = tuple(_row(line, now) for line in found[: view.show])
     states = _counted((line.state for line in found), STATES)
     urgent = _counted((line.verdict for line in found if line.verdict in URGENT), URGENT)
@@ -185,9 +179,7 @@ def _counted(words: Iterable[str], order: Sequence[str]) -> dict[str, int]:
 # --- which, in what order ---------------------------------------------------------------------------------------------
 
 
-def _wanted(line: RunLine, view: ListSettings, query: Query) -> bool:
-    if view.states and line.state not in view.states or view.verdicts and line.verdict not in view.verdicts:
-        return False
+def _wanted(line: RunLine, query: Query) -> bool:
     return query.matches(line) and (not line.archived or query.names("archived"))
 
 
@@ -218,10 +210,6 @@ def _rank(order: Sequence[str], word: str) -> int:
 
 def _share(line: RunLine) -> float | None:
     return min(100.0, 100.0 * max(0, line.step or 0) / line.steps) if line.steps and line.steps > 0 else None
-
-
-def _among(text: str, known: Sequence[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(word for word in text.split(",") if word and word in known))
 
 
 # --- rows -------------------------------------------------------------------------------------------------------------

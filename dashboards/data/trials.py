@@ -66,14 +66,10 @@ def twin_of(trial: TrialStory) -> str:
 
 def promise(trial: TrialStory) -> dict[str, str]:
     """What was recorded before anything was changed, by headings; empty where nothing was."""
-    entries = trial.entries
-    entry = next((entry for entry in entries if isinstance(entry.data.get("hypothesis"), Mapping)), None)
+    entry = next((entry for entry in trial.entries if isinstance(entry.data.get("hypothesis"), Mapping)), None)
     if entry is None:
         return {}
-    card: Mapping[str, Any] = entry.data["hypothesis"]
-    made = next((later.data for later in reversed(entries) if later.entry == "applied" and "guard" in later.data), {})
-    if made:  # measured just before the change, which may be long after the proposal
-        card = {**card, **{name: made[name] for name in ("guard", "guard_level") if name in made}}
+    card: Mapping[str, Any] = {**entry.data["hypothesis"], **_guard_of_change(trial)}
     back, horizon = whole_number(card.get("rollback_to")), card.get("horizon_steps")
     return {
         "Why": entry.text.partition("; expected within")[0],
@@ -83,6 +79,13 @@ def promise(trial: TrialStory) -> dict[str, str]:
         "Undo": _undo(card.get("undo")),
         "Rollback": f"rolls back to the state after step {back:,} first" if back is not None else "",
     }
+
+
+def _guard_of_change(trial: TrialStory) -> dict[str, Any]:
+    """The guard and its level as measured just before the change, which may be long after the proposal."""
+    made = (entry.data for entry in reversed(trial.entries) if entry.entry == "applied" and "guard" in entry.data)
+    data = next(made, {})
+    return {name: data[name] for name in ("guard", "guard_level") if name in data}
 
 
 def _undo(undo: Any) -> str:

@@ -23,8 +23,6 @@ from dashboards.data.run_list import (
     PAGE,
     SHOWN_NUMBERS,
     SORTS,
-    STATES,
-    VERDICTS,
     ListRow,
     ListSettings,
     Number,
@@ -91,26 +89,6 @@ def layout(runs: Runs, query: Mapping[str, str], theme: Theme) -> Any:
                         className="runs-find",
                         **attributes(aria_label="search runs"),
                     ),
-                    dmc.MultiSelect(
-                        id="runs-states",
-                        value=list(asked.states),
-                        placeholder="any state",
-                        size="sm",
-                        data=[state for state in STATES],
-                        clearable=True,
-                        className="runs-choice",
-                        **attributes(aria_label="state"),
-                    ),
-                    dmc.MultiSelect(
-                        id="runs-verdicts",
-                        value=list(asked.verdicts),
-                        placeholder="any verdict",
-                        data=[_option(verdict) for verdict in VERDICTS if verdict],
-                        size="sm",
-                        clearable=True,
-                        className="runs-choice",
-                        **attributes(aria_label="verdict"),
-                    ),
                 ],
                 className="runs-tools",
             ),
@@ -161,8 +139,6 @@ def register(app: Dash, runs: Runs) -> None:
         inputs={
             "polls": Input("runs-tick", "n_intervals"),
             "find": Input("runs-find", "value"),
-            "states": Input("runs-states", "value"),
-            "verdicts": Input("runs-verdicts", "value"),
             "click": Input("runs-click", "data"),
         },
         state={
@@ -177,8 +153,6 @@ def register(app: Dash, runs: Runs) -> None:
     def follow(
         polls: Any,
         find: Any,
-        states: Any,
-        verdicts: Any,
         click: Any,
         known: Any,
         seen: Any,
@@ -186,8 +160,7 @@ def register(app: Dash, runs: Runs) -> None:
         scheme: Any,
     ) -> dict[str, Any]:
         before = ListSettings.from_query(_texts(known))
-        entered = {"q": find, "state": _joined(states), "verdict": _joined(verdicts)}
-        asked = ListSettings.from_query(_texts({**before.as_query(), **entered}))
+        asked = ListSettings.from_query(_texts({**before.as_query(), "q": find}))
         chosen = _chosen(picked)
         if ctx.triggered_id == "runs-click" and isinstance(click, dict):
             asked, chosen = _clicked(asked, chosen, str(click.get("what")), str(click.get("value")))
@@ -261,15 +234,7 @@ def _texts(told: Any) -> dict[str, str]:
     return {key: value for key, value in told.items() if isinstance(value, str)} if isinstance(told, dict) else {}
 
 
-def _joined(words: Any) -> str:
-    return ",".join(str(word) for word in words) if isinstance(words, list) else ""
-
-
 # --- parts ------------------------------------------------------------------------------------------------------------
-
-
-def _option(verdict: str) -> dict[str, str]:
-    return {"value": verdict, "label": verdict_words(verdict)}
 
 
 def _heads(asked: ListSettings) -> html.Tr:
@@ -370,19 +335,16 @@ def _number(number: Number | None, label: str, theme: Theme) -> Any:
 
 def _states(found: RunList) -> list[Any]:
     counted = f"{found.matching:,} of {found.total:,}" if found.matching != found.total else f"{found.total:,}"
-    states = [
-        pill(f"{STATE_ICONS.get(state, '?')} {count:,} {state}", f"state-{state}")
-        for state, count in found.states.items()
-    ]
-    urgent = [
-        dcc.Link(
-            pill(f"{verdict_words(verdict)}: {count:,}", f"verdict-{verdict}"),
-            href=address("/", verdict=verdict),
-            title="show these runs",
-        )
-        for verdict, count in found.urgent.items()
-    ]
+    marks = {state: STATE_ICONS.get(state, "?") for state in found.states}
+    states = [_only("state", state, f"{marks[state]} {count:,} {state}") for state, count in found.states.items()]
+    urgent = [_only("verdict", word, f"{verdict_words(word)}: {count:,}") for word, count in found.urgent.items()]
     return [html.Span(counted, className="quiet"), *urgent, *states]
+
+
+def _only(key: str, value: str, words: str) -> dcc.Link:
+    """Words that lead to the runs with this value alone."""
+    asked = f'{key}="{value}"' if " " in value else f"{key}={value}"
+    return dcc.Link(pill(words, f"{key}-{value}"), href=address(PATH, q=asked), title="show these runs")
 
 
 def _picks(chosen: Sequence[str]) -> list[Any]:

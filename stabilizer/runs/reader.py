@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from stabilizer.core import json_text
-from stabilizer.core.records import Action, Event, Finding, Metrics, RecordError, Sample, decode, decode_metrics
+from stabilizer.core.records import Action, Event, Finding, Metrics, RecordError, decode, decode_metrics
 from stabilizer.runs.blocks import Block, Blocks
 from stabilizer.runs.history import History
 from stabilizer.runs.ticks import Ticks
@@ -256,15 +256,6 @@ class RunReader:
         if self._names.left_out:
             notes.append(f"{self._names.left_out:,} values left out: the first {MAX_NAMES:,} names of metrics are read")
         return notes
-
-    def samples(self, step: int) -> list[Sample]:
-        """Completions logged at a step, oldest attempt first; empty when that step logged none."""
-        return read_records(self.path / "samples" / f"{step:06d}-r0.jsonl", Sample).records
-
-    def sample_steps(self) -> list[int]:
-        """Steps that have completions."""
-        heads = {path.name.partition("-")[0] for path in (self.path / "samples").glob("*-r0.jsonl")}
-        return sorted(int(head) for head in heads if head.isdigit())
 
     def checkpoints(self) -> list[Event]:
         """Checkpoints of the run, as events at the steps they were taken after. None of their files is opened."""

@@ -119,11 +119,11 @@ def test_sorts_both_ways_and_keeps_what_has_no_value_behind() -> None:
 
 
 def test_a_view_is_its_address() -> None:
-    view = ListSettings("lr>1e-5", ("failed",), ("warn",), "reward", False, 100)
+    view = ListSettings("lr>1e-5", "reward", False, 100)
     assert ListSettings.from_query(view.as_query()) == view
     assert ListSettings().as_query() == {}
-    odd = {"sort": "x", "show": "9" * 50, "state": "nope,failed"}
-    assert ListSettings.from_query(odd) == ListSettings(states=("failed",))
+    odd = {"sort": "x", "show": "9" * 50}
+    assert ListSettings.from_query(odd) == ListSettings()
 
 
 def test_a_second_click_turns_the_order_round() -> None:

@@ -19,8 +19,9 @@ if TRL:
 
     from stabilizer.cli import main
     from stabilizer.core.knobs import KNOBS
+    from stabilizer.core.records import Sample
     from stabilizer.guests.attach import attach
-    from stabilizer.runs.reader import RunReader
+    from stabilizer.runs.reader import RunReader, read_records
     from stabilizer.runs.requests import ask
     from tests.guests.tiny_trl import WORDS, model, trainer
 
@@ -77,7 +78,7 @@ def test_completions_are_kept_with_their_rewards(tmp_path):
     run = trainer(tmp_path / "out", steps=10)
     guest = attach(run, runs=tmp_path / "runs")
     run.train()
-    samples = RunReader(guest.path).samples(10)
+    samples = read_records(guest.path / "samples/000010-r0.jsonl", Sample).records
     assert len(samples) == 8
     assert all(sample.reward == sample.completion.count("1") for sample in samples)
     groups = torch.tensor([sample.reward for sample in samples]).reshape(-1, 4)

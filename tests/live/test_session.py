@@ -22,7 +22,7 @@ from stabilizer.analysis.analyse import analyse
 from stabilizer.cli import main
 from stabilizer.commands.live_run import command, follow
 from stabilizer.core.metrics import VOCABULARY
-from stabilizer.core.records import Action, Finding, Metrics
+from stabilizer.core.records import Action, Finding, Metrics, Sample
 from stabilizer.live.host import RunHost
 from stabilizer.live.monitor import RESTATED, Monitor
 from stabilizer.live.session import Session
@@ -100,7 +100,7 @@ def test_a_run_leaves_what_the_design_promises(tmp_path) -> None:
     every_step = {name for name in reader.history.names() if len(reader.history.view().series(name)) >= 10}
     assert CORE - every_step == set()
     assert {name for name in reader.history.names() if name not in VOCABULARY} <= {"reward/exact/mean"}
-    assert reader.samples(reader.sample_steps()[0])
+    assert read_records(next(reader.path.glob("samples/*-r0.jsonl")), Sample).records
     assert {"unit", "estimator", "aggregation", "source"} == set(reader.about["metrics"]["policy/kl_ref"])
 
 
