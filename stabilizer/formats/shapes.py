@@ -21,7 +21,7 @@ from stabilizer.formats.console import DOCUMENTS, SOURCES, Failures, Line, head,
 from stabilizer.formats.console import lines as lines_of
 from stabilizer.formats.number_log import NumberLog
 from stabilizer.formats.rows import number
-from stabilizer.formats.steps import STEP_KEYS, rows_of
+from stabilizer.formats.steps import STEP_KEYS, rows_of, statistics
 
 NAME = "printed"
 WHAT = "printed names and numbers: `step 12 | loss 0.3 | reward 0.5`, `key=value`, `key: value`, or a table"
@@ -54,6 +54,7 @@ MAX_CHARACTERS = 20_000
 """Characters of a line that are read; a line of metrics has some thousands."""
 
 _NUMBER = r"[+-]?(?:\d{1,25}(?:,\d{3}){0,6}(?:\.\d{0,30})?(?:[eE][+-]?\d{1,4})?|\.\d{1,30}|[Nn]a[Nn]|\.?[Ii]nf)"
+_PLAIN = r"[+-]?\d{1,9}(?:\.\d{0,20})?"
 _VALUE = re.compile(rf"[\s:=\"'\[]{_NUMBER}")
 """A number that a name may have; a line without one is none of metrics."""
 _PAIR = re.compile(
@@ -63,6 +64,8 @@ _PAIR = re.compile(
 _ASSIGNED = re.compile(rf"[:=]\s{{0,8}}[\"'\[]?{_NUMBER}")
 """A number after a colon or an equals sign: without one no name can have it, and names are dear to look for."""
 _BARE = re.compile(rf"(?:^|(?<=[\s|,;\[(]))([A-Za-z_][\w@/.-]{{0,60}})\s{{1,3}}({_NUMBER})%?(?=[\s,;|)\]:/]|$)")
+_REWARDS = re.compile(rf"\b(rewards?)\s?[:=]\s?\[\s?({_PLAIN}(?:, ?{_PLAIN}){{1,63}})\s?\]", re.I)
+"""The rewards of the answers of a step."""
 _COUNT = re.compile(r"(?:^|(?<=[\s\[(]))(\d{1,12})/(\d{1,12})(?=[\s\]):,|]|$)")
 _RULE = re.compile(r"[\s|+:=_─━│┼-]*$")
 _CELL = re.compile(r"<t[dh]\b[^>]{0,300}>([^<]{0,300})", re.I)
@@ -258,14 +261,27 @@ def _pairs(text: str) -> dict[str, Any]:
     """The names and numbers of a line."""
     if not _VALUE.search(text):
         return {}
+    text = _REWARDS.sub(_as_statistics, text) if "[" in text else text
     assigned = _PAIR.findall(text) if _ASSIGNED.search(text) else []
     found: dict[str, Any] = dict(_side_by_side(text, len(assigned)))
     for name, value in assigned:
         found[name.strip()] = value.replace(",", "") if value.count(",") else value
-    if found and not {name.lower() for name in found} & set(STEP_KEYS) and (match := _COUNT.search(text)):
-        before = text[: match.start()].rstrip(" [(").rpartition(" ")[2].strip(":[(").lower()
-        found["epoch" if before == "epoch" else "step"] = match[1]
-    return found
+    return found | _counted(text, found)
+
+
+def _counted(text: str, found: dict[str, Any]) -> dict[str, Any]:
+    """The step in `[12/500]`, beside a measured quantity: examples of an evaluation are counted so too."""
+    match = _COUNT.search(text) if any(map(MEASURED.search, found)) else None
+    if match is None or {name.lower() for name in found} & set(STEP_KEYS):
+        return {}
+    before = text[: match.start()].rstrip(" [(").rpartition(" ")[2].strip(":[(").lower()
+    return {"epoch" if before == "epoch" else "step": match[1]}
+
+
+def _as_statistics(match: re.Match[str]) -> str:
+    """`rewards=[0, 1]` as a mean and a deviation, apart from the words before it."""
+    name = match[1]
+    return "".join(f", {key}={value:.6g}" for key, value in statistics(name, list(map(float, match[2].split(",")))))
 
 
 def _side_by_side(text: str, assigned: int) -> Iterator[tuple[str, Any]]:

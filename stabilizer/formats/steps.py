@@ -8,7 +8,7 @@ number of the row before are then not measurements and are left out.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from stabilizer.formats.rows import Row, check_names, number, step_number
@@ -97,8 +97,24 @@ def _numbers(record: Mapping[str, Any], above: str, depth: int) -> Iterable[tupl
                 yield "global_step", found
         elif (found := number(value)) is not None:
             yield f"{above}{key}", found
+        elif isinstance(value, list):
+            yield from _of_answers(above, key, value)
         elif value and not above and str(key).strip().lower() in STEP_KEYS:
             yield key, math.nan  # the step is not a number, so the place of this record is not known
+
+
+def _of_answers(above: str, key: str, values: list[Any]) -> Iterator[tuple[str, float]]:
+    """The statistics of a list of the rewards of single answers; of no other list."""
+    known = [value for value in map(number, values) if value is not None] if key == "rewards" else []
+    if len(known) > 1:
+        yield from statistics(f"{above}{key}", known)
+
+
+def statistics(name: str, values: Sequence[float]) -> Iterator[tuple[str, float]]:
+    """The mean of the rewards of a step under their name, and their deviation."""
+    middle = math.fsum(values) / len(values)
+    yield name, middle
+    yield f"{name}_std", math.sqrt(math.fsum((value - middle) ** 2 for value in values) / len(values))
 
 
 def _without_repeats(rows: list[Row]) -> list[Row]:

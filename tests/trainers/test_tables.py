@@ -381,3 +381,39 @@ def test_one_metric_of_a_log_cannot_be_two_of_ours(tmp_path: Path) -> None:
     path = lines_of(tmp_path, {"step": 1, "score": 0.5})
     with pytest.raises(RunError, match=r"--map accuracy/train=score: 'score' is read as reward/mean already; leave"):
         load(path, mapping={"reward/mean": "score", "accuracy/train": "score"})
+
+
+GROUPS = [[0, 1], [1, 1], [0.5, 1, 1], [0, 0]] * 4
+"""The rewards of each answer of a step."""
+
+
+def counted_script() -> str:
+    """What a script of somebody prints: a test before the first step, then the rewards of every answer."""
+    lines = ["Rewards: 1.0", "Rollout time: 177"]
+    for step, each in enumerate(GROUPS, 1):
+        lines += [f"[step {step:04}] SKIP rewards=[{', '.join(map(str, each))}] elapsed={step}s kl=0.1"]
+        if step in (8, 16):
+            lines += [f"  eval [{place}/20] pred={place} gt=7 OK" for place in range(1, 21)] + ["  Accuracy: 50.0%"]
+    return "\n".join(lines) + "\n"
+
+
+@pytest.mark.parametrize("name", ["run.log", "run.jsonl"])
+def test_the_rewards_of_single_answers_are_read_as_their_mean(tmp_path: Path, name: str) -> None:
+    records = [{"step": step, "rewards": each, "kl": 0.1} for step, each in enumerate(GROUPS, 1)]
+    text = counted_script() if name == "run.log" else "".join(json.dumps(row) + "\n" for row in records)
+    view = load(write(tmp_path, text, name)).history.view()
+    assert view.series("reward/mean").values[-4:] == pytest.approx([0.5, 1.0, 5 / 6, 0.0], abs=1e-5)
+    assert view.series("reward/std").values[-4:] == pytest.approx([0.5, 0.0, 0.2357, 0.0], abs=1e-4)
+    assert view.step == len(GROUPS), "examples of an evaluation are counted like steps, and are none"
+
+
+def test_a_list_of_other_numbers_is_no_metric(tmp_path: Path) -> None:
+    records = [{"step": step, "reward": 0.5, "tokens": [1, 2, 3], "rewards": ["a", 1]} for step in range(1, 9)]
+    view = load(write(tmp_path, "".join(json.dumps(row) + "\n" for row in records), "run.jsonl")).history.view()
+    assert not {name for name in view.names() if "tokens" in name or "std" in name}
+
+
+def test_of_names_in_two_spellings_the_one_in_most_rows_is_the_reward(tmp_path: Path) -> None:
+    rows = [{"step": 1, "Reward": 9.0, "kl": 0.1}, *({"step": step, "reward": 0.5, "kl": 0.1} for step in range(2, 9))]
+    view = load(write(tmp_path, "".join(json.dumps(row) + "\n" for row in rows), "run.jsonl")).history.view()
+    assert view.latest("reward/mean") == 0.5

@@ -58,8 +58,8 @@ class NoSignal(Detector):
         number, 0 or less, in all rows.
 
         Where only zero-variance groups are logged and `half` or more have no spread, by one standard error, `info` in
-        any case until the task is solved: only the others teach anything. Where only the spread within groups is
-        logged, the same holds of `steps` without any.
+        any case until the task is solved: only the others teach anything. Where only a spread is logged, within groups
+        or over the batch, the same holds of `steps` without any.
 
         Critical from `nearly_all`, and when the reward fell to get there. `info` while the reward is still rising,
         because the rest of the batch is then enough, and during the first `patience` steps of a run that never had a
@@ -189,7 +189,7 @@ class NoSignal(Detector):
         """Half of each batch teaches nothing, whatever those groups earn and whatever the reward does."""
         if "reward/all_fail_frac" in view:
             return None  # that share shows which of them fail
-        name = "reward/zero_std_frac" if "reward/zero_std_frac" in view else "reward/std_group"
+        name = next((name for name in ("reward/zero_std_frac", *_SPREADS) if name in view), "reward/std")
         least, whole = (self.half, "groups") if name in _SHARES else (self.steps, "steps")
         series = _silent(view, name, 500)
         if len(series) < self.window or float(series.values[-self.window :].mean()) < least:

@@ -6,6 +6,7 @@ A note lists every guess, and `--map` corrects it.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -184,9 +185,10 @@ def guessed(rows: list[Row], seen: Iterable[str], mapping: Mapping[str, str]) ->
 
 
 def _listed(seen: Iterable[str], rows: list[Row]) -> Iterator[tuple[str, str]]:
-    """Their name and ours, for what `GUESSES` lists."""
+    """Their name and ours, for what `GUESSES` lists; of names that differ in case only, the one in most rows."""
     plain: dict[str, str] = {}
-    for key in sorted(seen, key=lambda key: (len(key), key)):
+    often = Counter(name for _, values in rows for name in values)
+    for key in sorted(seen, key=lambda key: (len(key), -often[key], key)):
         plain.setdefault(_plain(key), key)
     for ours, words in GUESSES.items():
         theirs = next((plain[word] for word in words if word in plain and plain[word] not in VOCABULARY), None)
