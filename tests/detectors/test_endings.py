@@ -222,3 +222,14 @@ def test_a_warning_before_an_unknown_exception_is_only_a_possibility(tmp_path, t
 def test_a_warning_explains_no_exception_that_is_known(tmp_path):
     finding = ended(tmp_path, rows(1, 9) + WARNED + "torch.OutOfMemoryError: CUDA out of memory.\n")
     assert finding.causes[0].id == "out-of-memory" and "warning before" not in finding.summary
+
+
+TRL_ROW = "{{'loss': 0.01, 'grad_norm': 0.4, 'learning_rate': 1e-06, 'reward': {}, 'reward_std': 0.2, 'kl': 0.01}}\n"
+EVALUATED = "evaluate.py: error: unrecognized arguments: --output results.json\n"
+DONE = "{'train_runtime': 60.0, 'train_steps_per_second': 0.5, 'train_loss': 0.01, 'epoch': 1.0}\n"
+
+
+@pytest.mark.parametrize(("summary", "crashed"), [(DONE, False), ("", True)])
+def test_another_programs_failure_after_the_end_is_no_crash(tmp_path: Path, summary: str, crashed: bool) -> None:
+    text = "".join(TRL_ROW.format(0.3 + 0.01 * (row % 5) + 0.005 * row) for row in range(30))
+    assert (answer(tmp_path, text + summary + EVALUATED).verdict == "crashed") is crashed

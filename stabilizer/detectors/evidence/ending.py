@@ -96,6 +96,8 @@ def _harmless(view: RunView, message: str) -> str:
     planned = view.about("steps")
     if isinstance(planned, int) and 0 < planned <= view.step:
         return f"all {planned:,} planned steps were done"
+    if last := view.about("ended"):
+        return f"its trainer had finished: {last}"
     if "KeyboardInterrupt" in message or "SIGTERM" in message:
         return "it was stopped from outside"
     return ""
