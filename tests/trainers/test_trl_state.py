@@ -303,3 +303,15 @@ def test_rows_with_only_a_step_are_skipped(tmp_path):
         load(write(tmp_path, state("0.20", log_history=rows)))
     rows += [record("0.20", step) for step in range(20, 40)]
     assert load(write(tmp_path, state("0.20", log_history=rows))).history.view().rows("reward/mean") == 20
+
+
+@pytest.mark.parametrize("summary", [True, False])
+def test_a_training_without_rewards_that_ended_before_is_left_out(tmp_path: Path, summary: bool) -> None:
+    warmed = [{"loss": 1.5 - row / 10, "entropy": 1.4, "learning_rate": 2e-5, "epoch": row / 10} for row in range(8)]
+    ended = [{"train_runtime": 60.0, "train_steps_per_second": 1.0, "train_loss": 0.9, "epoch": 1.0}] * summary
+    paid = [{"loss": 0.0, "reward": row / 20, "entropy": 0.1, "learning_rate": 1e-6, "epoch": row} for row in range(12)]
+    log = tmp_path / "train.log"
+    log.write_text("".join(f"{record}\n" for record in (*warmed, *ended, *paid)))
+    run = load(log)
+    assert len(run.ticks) == (12 if summary else 20)
+    assert any("9 lines of a training without rewards" in note for note in run.source.notes) is summary

@@ -61,6 +61,11 @@ def read(path: Path, *, mapping: dict[str, str], config: Mapping[str, Any] | Non
     parser = gather(path, _Parser)
     entries, notes = parser.ended()
     torn = parser.torn
+    if before := _of_another(parser.printed):
+        del parser.printed[:before], parser.behind[:before]
+        lines = [place for place, entry in enumerate(entries) if not isinstance(entry, Event)]
+        del entries[: lines[before - 1] + 1]
+        notes.append(f"{before} lines of a training without rewards, which ended before this one, are left out")
     steps, planned = _steps([bars for _, bars in parser.printed])
     if steps is not None and planned is not None:
         steps = _redrawn(steps, [record for record, _ in parser.printed], [bar.get(planned) for bar in parser.behind])
@@ -127,6 +132,12 @@ class _Parser(ConsoleParser):
         other = super().fork()
         other.behind[-1:] = map(dict, self.behind[-1:])
         return other
+
+
+def _of_another(printed: list[tuple[dict[str, Any], dict[int, int]]]) -> int:
+    """The first lines that are of another training: up to its summary, before any reward."""
+    paid = next((place for place, (record, _) in enumerate(printed) if record.keys() & set(state.ONLINE)), 0)
+    return max((place + 1 for place, (record, _) in enumerate(printed[:paid]) if "train_runtime" in record), default=0)
 
 
 def _record(text: str) -> dict[str, Any] | None:
