@@ -30,15 +30,16 @@ class LengthExplosion(Detector):
         neither is certain and the newer half of the run shows no gain (`Progress.idle`), or a young run none since
         (`since.stalled`). Where only the reward is logged and it rises because it rewards length (`length_reward_corr`,
         or rows with longer answers have higher rewards, at least `paid`), that is `warn` too, and the summary says so.
+        With a gain it is `info` once the limit cuts `cut` more of the answers than before.
 
     Why it matters
         Padding costs generation time in proportion and fills the length limit until answers are truncated. It is the
         commonest exploit: a mean over each answer's own tokens makes long wrong answers cheap.
 
     Look-alikes
-        Reasoning that grows together with accuracy, however far: silent. A solved task with long answers: `info`.
-        Growth entirely between two rows is another data set, limit or sampling, because a policy does not learn within
-        one row: `info`. Data in epoch order return to earlier lengths.
+        Reasoning that grows together with accuracy, however far, within its limit: silent. A solved task with long
+        answers: `info`. Growth entirely between two rows is another data set, limit or sampling, because a policy does
+        not learn within one row: `info`. Data in epoch order return to earlier lengths.
 
     False alarms
         A run that wanders between short and long answers by itself for longer than 300 rows.
@@ -64,6 +65,9 @@ class LengthExplosion(Detector):
     paid: float = 0.65
     """Correlation of length and reward from which the reward counts as rewarding length."""
 
+    cut: float = 0.1
+    """Growth of the truncated share from which answers that gain are too long for their limit."""
+
     def check(self, view: RunView) -> Finding | None:
         return self.confirmed(self._swollen(view), view, self._swollen)
 
@@ -77,12 +81,16 @@ class LengthExplosion(Detector):
         severity: Severity
         if verdict.verdict == "gained":
             paid = self._pays(view) if verdict.metric == "reward/mean" else 0.0
-            if paid < self.paid:
-                return None
             severity = "warn"
             explained = (
                 f"and the reward rewards length (correlation {paid:.2f}); no logged metric counts correct answers"
             )
+            if paid < self.paid:
+                shares = view.series("rollout/truncated_frac")
+                was, cut = level(shares.between(0, onset).last(10)), level(shares.last(10))
+                if not cut > was + self.cut:
+                    return None
+                severity, explained = "info", f"{verdict.words}, and {cut:.0%} of them are cut, {was:.0%} before"
         elif reward is not None and reward.solved:
             severity, explained = "info", "on a solved task"
         elif sudden(view.series(LENGTH), onset, "positive"):
