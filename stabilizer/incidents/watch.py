@@ -33,6 +33,7 @@ from stabilizer.core.metrics import is_rl
 from stabilizer.core.records import SEVERITIES, Cause, Event, Finding, RemedyAdvice, Severity, worst
 from stabilizer.detectors import DETECTORS, ENDINGS
 from stabilizer.detectors.base import Detector
+from stabilizer.detectors.system.detector_error import DetectorError
 from stabilizer.incidents.diagnosis.graph import is_integrity, may_follow
 from stabilizer.runs.history import RunView
 
@@ -345,10 +346,8 @@ class Watch:
         return any(f.state == "open" and f.attempt == view.attempt for f in members)
 
     def _explain_all(self, view: RunView, changed: list[Finding]) -> None:
-        numbers, self._unexplained = (
-            sorted(self._unexplained),
-            set(),
-        )  # an incident that can't be explained must not affect later ticks
+        numbers = sorted(self._unexplained)
+        self._unexplained.clear()  # an incident that can't be explained must not affect later ticks
         for number in numbers:
             self._explain(self.incident(number), view, changed)
 
@@ -403,22 +402,14 @@ class Watch:
         if detector.id in self._broken:
             return
         self._broken.add(detector.id)
-        finding = Finding(
-            id="system/detector-error",
-            severity="info",
-            summary=f"detector {detector.id} failed at step {view.step}: {type(error).__name__}: {error}"
-            + ("; it is not asked again" if lost else ""),
-            onset_step=view.step,
-            detected_step=view.step,
-            last_step=view.step,
-            evidence={"detector": detector.id},
-            attempt=view.attempt,
-            causes=(Cause("detector-bug", 1.0, "the detector raised an exception; training is not affected"),),
-        )
-        self.incidents.append(
-            Incident(len(self.incidents) + 1, view.step, [finding.id], finding.causes, opened=self._tick)
-        )
-        finding = replace(finding, incident=len(self.incidents), state="resolved")
+        number, cause = len(self.incidents) + 1, "the detector raised an exception; training is not affected"
+        words = f"detector {detector.id} failed at step {view.step}: {type(error).__name__}: {error}"
+        words += "; it is not asked again" if lost else ""
+        finding = replace(
+            DetectorError().finding(view, "info", view.step, words, detector=detector.id),
+            causes=(Cause("detector-bug", 1.0, cause),), incident=number, state="resolved",
+        )  # fmt: skip
+        self.incidents.append(Incident(number, view.step, [finding.id], finding.causes, opened=self._tick))
         self._closed.append(_Closed(finding, self._tick))
         changed.append(finding)
 

@@ -317,7 +317,7 @@ def _edge(values: np.ndarray, first: int, best: float, fall: float, noise: float
 
 def _deviation(values: np.ndarray) -> float:
     """Standard deviation about the trend as it affects a mean: rare successes and autocorrelation count."""
-    values = values[np.isfinite(values)]
+    values = finite(values)
     if len(values) < 20:
         return 0.0
     _, residuals = line(values)

@@ -65,9 +65,8 @@ def outcome(view: RunView, step: int) -> Outcome | None:
         return None
     series = view.series(reward.metric).last(1000)
     split = int(series.steps.searchsorted(step))
-    before, after = series.values[max(0, split - BEFORE) : split], series.values[split:]
-    rows = len(after)
-    before, after = before[np.isfinite(before)], after[-AFTER:][np.isfinite(after[-AFTER:])]
+    rows = len(series) - split
+    before, after = finite(series.values[max(0, split - BEFORE) : split]), finite(series.values[split:][-AFTER:])
     if len(before) < 5 or len(after) < 5:
         return None
     spread, was = 1.0, float(before.mean())

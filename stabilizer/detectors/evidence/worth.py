@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from stabilizer.core.stats import inflation, line, mean, median, step_noise, trend
+from stabilizer.core.stats import finite, inflation, line, mean, median, step_noise, trend
 from stabilizer.detectors.evidence.departure import scaled, unscaled
 from stabilizer.detectors.evidence.progress import LEVEL, progress
 from stabilizer.runs.history import RunView, Series
@@ -58,8 +58,7 @@ def worth(view: RunView, since: int) -> Worth | None:
         if len(series) < 2 * LEAST or name == "accuracy/val" and len(series) - split < 3:
             continue
         if split == 0 and len(whole) > len(series):  # it began before the window: compare with the first rows
-            head = whole.values[:20]
-            return _worth(view, name, head[np.isfinite(head)], series.values, since)
+            return _worth(view, name, finite(whole.values[:20]), series.values, since)
         split = max(split, min(20, len(series) // 3))
         return _worth(view, name, series.values[max(0, split - STRETCH) : split], series.values[split:], since)
     return None
@@ -143,8 +142,7 @@ def sudden(series: Series, onset: int, kind: str) -> bool:
     onset are compared with a step, a ramp of 16 and one of 40 rows at every place, and the best fit decides.
     """
     split = int(series.steps.searchsorted(onset))
-    near = series.values[max(0, split - 30) : split + 45]
-    near = scaled(near[np.isfinite(near)], kind)
+    near = scaled(finite(series.values[max(0, split - 30) : split + 45]), kind)
     near = near - near.mean() if len(near) else near
     if len(near) < 12 or not near.any():
         return False

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stabilizer.core.records import Finding
-from stabilizer.core.stats import median, median_scale
+from stabilizer.core.stats import finite, median, median_scale
 from stabilizer.detectors.base import Detector
 from stabilizer.detectors.evidence.departure import departure
 from stabilizer.detectors.evidence.progress import progress
@@ -161,7 +161,7 @@ class OptimizerState(Detector):
             values = since.values[:5] if resumed else since.values[-5:]
         else:
             values = series.between(0, onset - 1).values[-20:]
-        values = values[np.isfinite(values)]
+        values = finite(values)
         return median(values) if len(values) else 0.0
 
     def _change(self, view: RunView, name: str, onset: int, resumed: bool) -> float:
@@ -171,8 +171,7 @@ class OptimizerState(Detector):
 
     def _spike(self, view: RunView, onset: int) -> float:
         """The largest gradient norm shortly before the onset, in multiples of the usual; 0 for none."""
-        values = view.series(NORM).between(0, onset + 3).values[-4 * self.near :]
-        values = values[np.isfinite(values)]
+        values = finite(view.series(NORM).between(0, onset + 3).values[-4 * self.near :])
         usual = median(values) if len(values) else 0.0
         worst = float(values[-self.near :].max()) / usual if usual > 0 else 0.0
         return worst if worst >= self.spike else 0.0

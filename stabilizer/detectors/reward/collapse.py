@@ -9,7 +9,7 @@ import numpy as np
 
 from stabilizer.core.metrics import metric
 from stabilizer.core.records import Finding, Severity
-from stabilizer.core.stats import median, step_noise
+from stabilizer.core.stats import finite, median, step_noise
 from stabilizer.detectors.base import Detector
 from stabilizer.detectors.evidence.departure import scaled
 from stabilizer.detectors.evidence.progress import Progress, progress
@@ -161,8 +161,7 @@ class Collapse(Detector):
         """Whether most of the fall happened within 3 rows."""
         rows = view.series(reward.metric)
         at = int(rows.steps.searchsorted(reward.drop_step))
-        before, after = rows.values[max(0, at - 10) : at - 1], rows.values[at + 2 : at + 12]
-        before, after = before[np.isfinite(before)], after[np.isfinite(after)]
+        before, after = finite(rows.values[max(0, at - 10) : at - 1]), finite(rows.values[at + 2 : at + 12])
         return bool(len(before) and len(after) and before.mean() - after.mean() > 0.7 * (reward.best - reward.now))
 
     @staticmethod

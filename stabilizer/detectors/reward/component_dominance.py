@@ -9,7 +9,7 @@ import numpy as np
 
 from stabilizer.core.metrics import means_right
 from stabilizer.core.records import Finding
-from stabilizer.core.stats import step_noise, trend
+from stabilizer.core.stats import finite, step_noise, trend
 from stabilizer.detectors.base import Detector
 from stabilizer.detectors.evidence.departure import change_step
 from stabilizer.detectors.reward.scale_shift import components
@@ -74,8 +74,7 @@ def _ends(view: RunView, name: str) -> tuple[float, float, float] | None:
     rows = min(20, len(series) // 3)
     if len(series) < START or series.steps[-1] < view.step - 100:
         return None
-    head, tail = series.values[:rows], series.values[-rows:]
-    head, tail = head[np.isfinite(head)], tail[np.isfinite(tail)]
+    head, tail = finite(series.values[:rows]), finite(series.values[-rows:])
     if min(len(head), len(tail)) < rows // 2 or len(head) < 5:
         return None
     noise = max(step_noise(head), step_noise(tail), step_noise(series.last(60).finite().values) if rows < 10 else 0.0)
@@ -246,8 +245,7 @@ class ComponentDominance(Detector):
     def _fall(self, view: RunView, name: str) -> float:
         """Share of its first level that a component has clearly lost; 0 for penalties and for noise."""
         series = view.series(name)
-        head, tail = series.values[:20], series.last(20).values
-        head, tail = head[np.isfinite(head)], tail[np.isfinite(tail)]
+        head, tail = finite(series.values[:20]), finite(series.values[-20:])
         if len(series) < self.least or len(head) < 10 or len(tail) < 10:
             return 0.0
         was = float(head.mean())

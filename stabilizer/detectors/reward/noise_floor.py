@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stabilizer.core.records import Finding
-from stabilizer.core.stats import autocorrelation, step_noise, trend
+from stabilizer.core.stats import autocorrelation, finite, step_noise, trend
 from stabilizer.detectors.base import Detector
 from stabilizer.detectors.evidence.progress import progress
 from stabilizer.runs.history import RunView
@@ -78,8 +78,7 @@ class NoiseFloor(Detector):
         ahead = (np.arange(len(recent)) / (len(recent) - 1) - 0.5) * slope.change
         if slope.rising or slope.falling or autocorrelation(recent.values - ahead) > 0.2:
             return None
-        head = view.series(reward.metric).values[: self.window // 2]
-        head = head[np.isfinite(head)]
+        head = finite(view.series(reward.metric).values[: self.window // 2])
         gain = float(recent.values.mean() - head.mean())
         stuck = reward.rows >= self.long and gain < 2 * noise * np.sqrt(1 / len(head) + 1 / len(recent))
         batch = f"; a step has {prompts:.0f} prompts" if prompts and prompts >= 1 else ""

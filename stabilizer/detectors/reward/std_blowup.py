@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from stabilizer.core.records import Finding, Severity
-from stabilizer.core.stats import mean, median
+from stabilizer.core.stats import finite, mean, median
 from stabilizer.detectors.base import Detector
 from stabilizer.detectors.evidence.departure import change_step, departure, drift
 from stabilizer.detectors.evidence.progress import LEVEL, progress
@@ -103,8 +101,7 @@ class StdBlowup(Detector):
             return None
         newest = series.last(10).finite().values
         first = int(series.steps.searchsorted(view.baseline_start()))
-        head = series.values[first : first + 20]
-        head = head[np.isfinite(head)]
+        head = finite(series.values[first : first + 20])
         if len(newest) < 5 or len(head) < 10:
             return None
         now, start, paid = median(newest), median(head), view.series("reward/mean").last(10).finite().values
@@ -112,8 +109,7 @@ class StdBlowup(Detector):
         if not 0 < now < max(2 * self.tiny * start, self.speck * level):
             return None
         silent = view.series("reward/zero_std_frac")
-        idle, idle_then = silent.last(10).finite().values, silent.values[first : first + 20]
-        idle_then = idle_then[np.isfinite(idle_then)]
+        idle, idle_then = silent.last(10).finite().values, finite(silent.values[first : first + 20])
         if not len(idle) or not len(idle_then) or median(idle) >= self.dead:
             return None
         now, start = now / (1 - median(idle)), start / max(1 - median(idle_then), 0.05)

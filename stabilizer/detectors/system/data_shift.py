@@ -11,7 +11,7 @@ import numpy as np
 
 from stabilizer.core.metrics import metric
 from stabilizer.core.records import Finding
-from stabilizer.core.stats import deviation, inflation, line, mean, median, step_noise, trend
+from stabilizer.core.stats import deviation, finite, inflation, line, mean, median, step_noise, trend
 from stabilizer.detectors.base import Detector
 from stabilizer.detectors.evidence.departure import scaled
 from stabilizer.detectors.evidence.worth import sudden
@@ -143,8 +143,8 @@ class DataShift(Detector):
     def _shifted(self, series: Series, onset: int, start: int) -> tuple[float, float] | None:
         """(before, after) when the reward after the step differs from both its earlier level and its earlier trend."""
         split, first = int(series.steps.searchsorted(onset)), int(series.steps.searchsorted(start))
-        old, new = series.values[max(first, split - BEFORE) : split], series.values[split : split + STRETCH]
-        old, new = old[np.isfinite(old)], new[np.isfinite(new)]
+        old = finite(series.values[max(first, split - BEFORE) : split])
+        new = finite(series.values[split : split + STRETCH])
         if len(old) < BEFORE // 2 or len(new) < AFTER:
             return None
         slope, residuals = line(old)
@@ -252,8 +252,7 @@ def _jump(
 def _ends(series: Series, onset: int) -> tuple[np.ndarray, np.ndarray] | None:
     """The finite rows before and from a step; None when there are too few."""
     split = int(series.steps.searchsorted(onset))
-    old, new = series.values[max(0, split - BEFORE) : split], series.values[split : split + AFTER]
-    old, new = old[np.isfinite(old)], new[np.isfinite(new)]
+    old, new = finite(series.values[max(0, split - BEFORE) : split]), finite(series.values[split : split + AFTER])
     return (old, new) if len(old) >= BEFORE // 2 and len(new) == AFTER else None
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from stabilizer.core.metrics import metric
 from stabilizer.core.records import Finding, Severity
-from stabilizer.core.stats import inflation, line, median
+from stabilizer.core.stats import finite, inflation, line, median
 from stabilizer.detectors.base import Detector
 from stabilizer.detectors.evidence.departure import scaled, unscaled
 from stabilizer.runs.history import REBASELINE, RunView, Series
@@ -131,8 +131,7 @@ class ResumeMismatch(Detector):
         least = _early(series)
         if not least <= len(series) - split <= self.window or split - start < NEEDED:
             return None
-        old, new = series.values[max(start, split - BEFORE) : split], series.values[split:]
-        old, new = old[np.isfinite(old)], new[np.isfinite(new)]
+        old, new = finite(series.values[max(start, split - BEFORE) : split]), finite(series.values[split:])
         return (old, new) if len(old) >= NEEDED and len(new) >= least else None
 
     def _lr(self, series: Series, at: int) -> tuple[float, float] | None:

@@ -151,15 +151,15 @@ def small_batch(case: Case) -> Answer:
     return Answer(0.0, f"{each:.0f} prompts per update exclude a batch that is too small") if each >= 64 else UNKNOWN
 
 
-QUESTIONS: dict[str, tuple[Question, ...]] = {
-    "still-warming-up": (warming_up,),
-    "saturated": (saturated,),
-    "exploration-exhausted": (exploration,),
-    "dead-groups": (dead_groups,),
-    "prompts-too-hard": (too_hard,),
-    "pinned-by-kl": (pinned,),
-    "lr-too-low": (step_too_small,),
-    "batch-too-small": (small_batch,),
+QUESTIONS: dict[str, Question] = {
+    "still-warming-up": warming_up,
+    "saturated": saturated,
+    "exploration-exhausted": exploration,
+    "dead-groups": dead_groups,
+    "prompts-too-hard": too_hard,
+    "pinned-by-kl": pinned,
+    "lr-too-low": step_too_small,
+    "batch-too-small": small_batch,
 }
 """The reasons for a flat reward."""
 
@@ -169,10 +169,10 @@ def _because(cause: str, case: Case) -> Verdict:
     flat = case.find(*FLAT)
     if flat is None:
         return NO
-    best = max((question(case) for question in QUESTIONS[cause]), key=lambda answer: answer.confidence)
+    best = QUESTIONS[cause](case)
     if not best.confidence > 0:
         return NO
-    surest = max(question(case).confidence for asked in QUESTIONS.values() for question in asked)
+    surest = max(question(case).confidence for question in QUESTIONS.values())
     if best.confidence <= WEAK and surest >= SIGNATURE:
         return NO  # a reason that fits every run is no alternative to one that was observed
     if case.upstream(flat.onset_step) not in (None, flat):  # then the plateau is a consequence
@@ -181,7 +181,7 @@ def _because(cause: str, case: Case) -> Verdict:
 
 
 def _excluded(case: Case, cause: str = "") -> list[str]:
-    answers = [question(case) for name, asked in QUESTIONS.items() if name != cause for question in asked]
+    answers = [question(case) for name, question in QUESTIONS.items() if name != cause]
     return [answer.words for answer in answers if answer.confidence == 0 and answer.words]
 
 
@@ -189,9 +189,7 @@ def ceiling(case: Case) -> Verdict:
     """No other reason explains it, and the curve has reached its limit."""
     if case.find("reward/plateau") is None or case.reward is None:
         return NO
-    if case.upstream(case.onset) or any(
-        question(case).confidence > 0 for asked in QUESTIONS.values() for question in asked
-    ):
+    if case.upstream(case.onset) or any(question(case).confidence > 0 for question in QUESTIONS.values()):
         return NO
     series = case.view.series(case.reward.metric)
     curve = asymptote(series.steps, series.values)
