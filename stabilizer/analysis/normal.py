@@ -21,7 +21,7 @@ SMALL = 1e-3
 SOME = 0.3
 """Share of groups without a signal from which users ask about it."""
 USUAL_LIMIT = 1.0
-CLIPS_AT_ONE = ("trl", "open-r1", "verl", "easyr1", "ms-swift", "llama-factory", "nemo-rl")
+CLIPS_AT_ONE = ("trl", "open-r1", "verl", "easyr1", "ms-swift", "llama-factory", "nemo_rl")
 """Trainers whose gradients are clipped to a norm of 1 where nothing else is set: their own defaults."""
 BRIEF = 0.5
 """Share of their length that answers keep, up to which users ask whether the reward is exploited."""

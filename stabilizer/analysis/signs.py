@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from stabilizer.detectors.system.first_rows import BEYOND_TEXT
 from stabilizer.runs.history import RunView
 
 FEW = 24
@@ -21,7 +22,7 @@ CUT = 0.25
 GENERATES = 0.6
 """Share of a step spent on generation from which it decides the pace."""
 WITH_ENGINE = (
-    "verl", "easyr1", "search-r1", "openrlhf", "skyrl", "nemo-rl", "slime", "prime-rl", "areal", "roll"
+    "verl", "easyr1", "search_r1", "openrlhf", "skyrl", "nemo_rl", "slime", "prime_rl", "areal", "roll"
 )  # fmt: skip
 """Trainers that always generate with an engine: minutes a step are usual there."""
 SLOW_S = 60.0
@@ -42,10 +43,24 @@ HIGH_RATE_GAME = 3e-3
 """The same for small networks in environments; PPO's default is 3e-4."""
 DRIFTED = 0.5
 """KL to the reference in nats a token; runs that stay sane end below 0.1."""
+FAR_ANSWER = 18.0
+"""KL in nats an answer: three times the 6 at which TRL's PPO holds it by default (`target`)."""
 APART = 0.01
 """KL between engine and trainer on the same weights; 1e-4 to 1e-3 is rounding."""
 GAP = 0.04
 """Mean absolute difference of a token's log-probability; 0.005 to 0.02 is bf16's rounding."""
+WEIGHED = 2.0
+"""Mean importance ratio between trainer and engine, or its inverse; exact probabilities give 1."""
+LEAST_OF_A_TREND = 6
+"""Rows from which a trend is said."""
+BEYOND_CHANCE = 3.3
+"""Standard errors of Kendall's rank statistic (one in a thousand by chance) from which rows go one way."""
+LOST = 0.2
+"""Share of its level that the reward has lost when users ask why it falls."""
+GROWN = 1.5
+"""Factor by which a critic's loss has grown when users ask why it does."""
+STALE = 4.0
+"""Mean age of samples in weight versions; asynchronous trainers allow 1 to 4."""
 SEPARATED = 0.99
 """Share of pairs told apart after which preference training has nothing left to learn."""
 LARGE_LOSS = 1e4
@@ -217,6 +232,84 @@ def reward_drops_alone(view: RunView) -> Answer:
     )
 
 
+def _trend(view: RunView, name: str) -> tuple[float, float] | None:
+    """Means of the first third of the rows and of the last, where the rows go one way by more than chance."""
+    values = view.series(name).finite().values
+    rows = len(values)
+    if rows < LEAST_OF_A_TREND:
+        return None
+    later = np.sign(values[None, :] - values[:, None])[np.triu_indices(rows, 1)].sum()
+    if abs(later) < BEYOND_CHANCE * math.sqrt(rows * (rows - 1) * (2 * rows + 5) / 18):
+        return None
+    return float(values[: rows // 3].mean()), float(values[-(rows // 3) :].mean())
+
+
+def reward_falls(view: RunView) -> Answer:
+    """The reward has fallen over the rows, and the policy moved meanwhile."""
+    before, after = _trend(view, "reward/mean") or (0.0, 0.0)
+    if before <= 0 or after > (1 - LOST) * before or _plays(view):
+        return None
+    named = (("policy/entropy", "entropy"), ("rollout/length_mean", "length"), ("policy/kl_ref", "KL to the reference"),
+             ("optim/grad_norm", "gradient norm"), ("rollout/truncated_frac", "share of answers cut"))  # fmt: skip
+    moved = [f"{word} {move[0]:.3g} to {move[1]:.3g}" for name, word in named if (move := _trend(view, name))]
+    rate = _last(view, "optim/lr")
+    return (
+        f"the reward fell from {before:.3g} to {after:.3g} over the rows{'; meanwhile ' if moved else ''}"
+        + ", ".join(moved),
+        f"steps too large for the batch are the usual reason: a learning rate 3 to 10 times lower{_at(rate)}, more"
+        " prompts a batch, a KL weight; start again from a checkpoint before it began to fall",
+    )
+
+
+def _at(rate: float | None) -> str:
+    return f" (now {rate:.2g})" if rate else ""
+
+
+def ratios_far(view: RunView) -> Answer:
+    """The importance ratio between trainer and engine is far from 1."""
+    ratio = _named(view, "importance_sampling_ratio/mean")
+    if ratio is None or 1 / WEIGHED < ratio < WEIGHED:
+        return None
+    gap, length = _named(view, "sampling_logp_difference/mean"), _last(view, "rollout/length_mean")
+    total = ""
+    if gap and length:
+        factor = math.exp(min(gap * length, 700))
+        total = f": {gap:.3g} a token over {length:,.0f} tokens multiplies to a factor of {factor:.2g}"
+    return (
+        f"the mean importance ratio of trainer to engine is {ratio:.3g}{total}",
+        "a ratio of whole answers grows with their length though each token's difference is rounding: weigh tokens"
+        " (vllm_importance_sampling_mode='token_truncate'), which is bounded by vllm_importance_sampling_cap; more than"
+        " 0.02 a token is a fault instead: stale weights, another precision or temperature in the engine",
+    )
+
+
+def critic_outgrown(view: RunView) -> Answer:
+    """The critic's loss grows with the rewards."""
+    loss, reward = _trend(view, "value/loss"), _trend(view, "reward/mean")
+    if loss is None or reward is None or loss[1] < GROWN * loss[0] or reward[1] <= reward[0]:
+        return None
+    return (
+        f"the critic's loss rose from {loss[0]:.3g} to {loss[1]:.3g} while the reward rose from {reward[0]:.3g} to"
+        f" {reward[1]:.3g}",
+        "returns grow faster than the critic follows: scale or normalise rewards (running mean and deviation, clips),"
+        " gamma below 1, a higher learning rate for the critic; advantages are biased until its loss falls again",
+    )
+
+
+def samples_stale(view: RunView) -> Answer:
+    """Samples are older than asynchronous training allows."""
+    age = _last(view, "rollout/staleness")
+    age = _named(view, ("staleness/avg", "staleness/mean", "staleness_avg")) if age is None else age
+    if age is None or age < STALE:
+        return None
+    return (
+        f"samples are {age:.3g} weight versions old on average when they are learned from",
+        "the limit on their age does not hold, or is set high: lower it (max_head_offpolicyness in AReaL,"
+        " max_off_policy_steps in prime-rl, max_staleness in TRL) or the number of rollouts in flight, and weigh by"
+        " importance ratios. If it grew after a resume, the counters of the limit began anew (AReaL#1388)",
+    )
+
+
 def step_slow(view: RunView) -> Answer:
     """A step takes minutes."""
     pace = view.about("pace_s")
@@ -244,10 +337,9 @@ def updates_far(view: RunView) -> Answer:
         return None
     parts = [f"an approximate KL of {kl:.3g}" if kl else "", f"{clip:.0%} of samples clipped" if clip else ""]
     rate = _last(view, "optim/lr")
-    at = f" (now {rate:.2g})" if rate else ""
     return (
         f"the updates of one batch move the policy far: {' and '.join(filter(None, parts))}",
-        f"usual are 0.02 and 20 %: lower the learning rate{at} by 3 to 10, use fewer epochs or updates a batch"
+        f"usual are 0.02 and 20 %: lower the learning rate{_at(rate)} by 3 to 10, use fewer epochs or updates a batch"
         " (n_epochs, ppo_epochs, num_iterations), a larger batch, or target_kl=0.02, which ends a batch early",
     )
 
@@ -342,13 +434,22 @@ def rate_high(view: RunView) -> Answer:
 
 def drifted(view: RunView) -> Answer:
     """The policy is far from the reference."""
-    kl = _last(view, "policy/kl_ref")
+    kl, answer = _last(view, "policy/kl_ref"), _named(view, "objective/kl")
+    far = "a lower learning rate, a larger KL weight (beta, kl_loss_coef, init_kl_coef), and rewards that odd text does"
+    if kl is None and answer is not None and answer > FAR_ANSWER:
+        return f"the KL to the reference is {answer:.3g} nats an answer", f"6 is a usual target: {far} not gain"
     if kl is None or kl < DRIFTED:
         return None
+    if kl > BEYOND_TEXT:
+        return (
+            f"the KL to the reference is {kl:.3g} nats a token, more than any text has on average",
+            "a few tokens that one model finds nearly impossible dominate it: the k3 estimate holds an exponential"
+            " without a bound. Look at the median, compute log-probabilities in fp32, clamp the log-ratio or use k2"
+            " (kl_loss_type=mse); a small KL weight hides it, and its gradient is as large",
+        )
     return (
         f"the KL to the reference is {kl:.3g} nats a token",
-        "below 0.1 is usual: a lower learning rate, a larger KL weight (beta, kl_loss_coef), and rewards that odd text"
-        " does not gain; if it is high in the first row, reference and policy are not the same model",
+        f"below 0.1 is usual: {far} not gain; if it is high in the first row, reference and policy are not one model",
     )
 
 
@@ -421,6 +522,7 @@ SIGNS: tuple[tuple[str, Callable[[RunView], Answer], str], ...] = (
     ("loss-gone", loss_gone, ""),
     ("reward-drops-alone", reward_drops_alone, ""),
     ("reward-constant", reward_constant, "dead-groups"),
+    ("reward-falls", reward_falls, "lr-too-high"),
     ("answers-cut", answers_cut, "capped-length"),
     ("lengths-equal", lengths_equal, "capped-length"),
     ("updates-far", updates_far, "lr-too-high"),
@@ -430,9 +532,12 @@ SIGNS: tuple[tuple[str, Callable[[RunView], Answer], str], ...] = (
     ("rate-high", rate_high, "lr-too-high"),
     ("critic-blind", critic_blind, "config-error"),
     ("losses-large", losses_large, "config-error"),
+    ("critic-outgrown", critic_outgrown, "config-error"),
     ("validation-rises", validation_rises, ""),
     ("never-ends", never_ends, ""),
     ("engine-apart", engine_apart, ""),
+    ("ratios-far", ratios_far, ""),
+    ("samples-stale", samples_stale, ""),
     ("signal-rare", signal_rare, "dead-groups"),
     ("generation-rules", generation_rules, ""),
     ("rewards-slow", rewards_slow, ""),

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from stabilizer.analysis.signs import FEW, SIGNS, signs
+from stabilizer.runs.history import History
 from tests.analysis.test_changes import view
 
 HEALTHY = {
@@ -29,6 +30,21 @@ CASES = {
         "policy__entropy": [0.41] * 4,
         "rollout__length_mean": [310.0, 312, 311, 309],
     },
+    "reward-falls": {
+        "reward__mean": [0.62, 0.61, 0.6, 0.58, 0.55, 0.52, 0.5, 0.47, 0.44, 0.42, 0.41, 0.4],
+        "policy__entropy": [0.5, 0.55, 0.6, 0.7, 0.8, 0.85, 0.9, 1.0, 1.1, 1.15, 1.2, 1.3],
+        "optim__lr": [5e-6] * 12,
+    },
+    "ratios-far": {
+        "trl__sampling__importance_sampling_ratio__mean": [41.0],
+        "trl__sampling__sampling_logp_difference__mean": [0.0125],
+        "rollout__length_mean": [105.5],
+    },
+    "critic-outgrown": {
+        "value__loss": [4.0, 4.1, 4.4, 4.9, 5.5, 5.8, 6.2, 6.6, 7.0, 7.5],
+        "reward__mean": [3.0, 3.1, 3.2, 3.4, 3.5, 3.6, 3.8, 3.9, 4.1, 4.2],
+    },
+    "samples-stale": {"sample_staleness__avg": [12.3]},
     "rewards-slow": {"time__step_s": [390.0], "verl__timing_s__reward": [312.0]},
     "drifted": {"policy__kl_ref": [0.9]},
     "entropy-random": {"policy__entropy": [6.2]},
@@ -79,7 +95,36 @@ def test_engines_are_compared_by_log_probabilities_too():
 
 def test_a_reward_that_falls_with_the_policy_is_no_fault_of_its_judge():
     fell = {"reward__mean": [0.7, 0.71, 0.05, 0.04], "policy__entropy": [0.41, 0.4, 0.2, 0.1]}
-    assert signs(view(**fell)) == []
+    assert "reward-drops-alone" not in {sign.id for sign in signs(view(**fell))}
+
+
+def test_a_reward_within_its_noise_does_not_fall():
+    reward = [0.5, 0.41, 0.47, 0.52, 0.4, 0.46, 0.5, 0.44]
+    assert signs(view(reward__mean=reward, policy__entropy=[0.5] * 8)) == []
+
+
+def test_ratios_and_ages_near_the_usual_are_no_sign():
+    near = view(trl__sampling__importance_sampling_ratio__mean=[0.97], sample_staleness__avg=[1.2])
+    assert signs(near) == []
+
+
+def test_a_critic_that_follows_its_rewards_is_no_sign():
+    assert signs(view(value__loss=[4.0, 3.1, 2.2, 1.9], reward__mean=[3.0, 3.5, 4.2, 4.8])) == []
+
+
+def test_a_kl_beyond_any_text_is_called_an_estimate_of_few_tokens():
+    (sign,) = signs(view(policy__kl_ref=[1.6e6]))
+    assert sign.id == "drifted" and "k3 estimate" in sign.look
+    (answer,) = signs(view(ppo__objective__kl=[62.0]))
+    assert answer.id == "drifted" and "62 nats an answer" in answer.what
+
+
+def test_a_trainer_with_an_engine_is_not_told_to_use_one():
+    slow = {"time/step_s": 78.0, "rollout/length_mean": 3110.0}
+    for trainer in ("prime_rl", "nemo_rl", "verl"):
+        told = History({"run": "made", "trainer": trainer})
+        told.append(1, slow)
+        assert signs(told.view()) == [], trainer
 
 
 def test_games_have_rates_and_entropies_of_their_own():

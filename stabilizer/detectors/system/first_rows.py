@@ -21,6 +21,8 @@ NEARLY_ALL = 0.95
 FAR = 5.0
 """KL to the reference, in nats/token, that no useful policy has: at 5 nats the reference gives its tokens a probability
 of 1 in 150."""
+BEYOND_TEXT = 20.0
+"""KL in nats a token that no two models have on average: if the reward holds, single tokens dominate the estimate."""
 SOME_ROWS = 5
 """Rows from which one of several rewards that is always 0 is said."""
 BELOW_ZERO = -0.5
@@ -209,7 +211,7 @@ def no_rate(view: RunView) -> Fact | None:
 def far_from_reference(view: RunView) -> Fact | None:
     """The policy has little to do with its reference."""
     kl = _all(view, "policy/kl_ref")
-    if kl is None or kl.max() < FAR:
+    if kl is None or kl.max() < FAR or (kl.max() > BEYOND_TEXT and not _fell(view)):
         return None
     at = f"{kl.max():.3g} nats/token"
     return Fact(

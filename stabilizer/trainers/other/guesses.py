@@ -29,10 +29,10 @@ GUESSES: dict[str, tuple[str, ...]] = {
     "policy/kl_old": ("approx_kl", "approxkl", "ppo_kl", "old_kl"),
     "policy/entropy": ("entropy", "policy_entropy", "mean_entropy", "entropy_mean", "entropy_avg"),
     "policy/clip_frac": ("clip_fraction", "clipfrac", "clip_frac", "clip_ratio", "pg_clipfrac"),
-    "policy/loss": ("policy_loss", "pg_loss", "policy_gradient_loss", "actor_loss"),
+    "policy/loss": ("policy_loss", "pg_loss", "policy_gradient_loss", "actor_loss", "act_loss"),
     "optim/grad_norm": ("grad_norm", "gradient_norm", "gradnorm", "total_grad_norm"),
     "optim/lr": ("learning_rate", "lr"),
-    "value/loss": ("value_loss", "vf_loss", "critic_loss"),
+    "value/loss": ("value_loss", "vf_loss", "critic_loss", "cri_loss"),
     "value/explained_variance": ("explained_variance", "vf_explained_var"),
     "accuracy/val": (
         "val_accuracy", "eval_accuracy", "val_acc", "validation_accuracy", "test_accuracy", "val_accuracies_avg",

@@ -11,7 +11,7 @@ import re
 from functools import lru_cache
 
 _SECTION = re.compile(
-    r"^(?:train|training|trainer|rollouts?|actor|policy|metrics?|logs?|optim|env|envs|all|grpo|ppo|rl|stats|batch|objective|opt)[/.]+"
+    r"^(?:train|training|trainer|rollouts?|actor|policy|metrics?|logs?|optim|env|envs|all|grpo|ppo|rl|stats|batch|objective|opt|[a-z]+_loss)[/.]+"
 )
 _TRAINING = re.compile(r"^(?:train|training)[_ ](?=.)")
 _WORD = re.compile(r"[a-z0-9@]+")
