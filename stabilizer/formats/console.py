@@ -196,6 +196,10 @@ _LOGGED = re.compile(
 _RAISED = re.compile(r"^((?:[A-Za-z_]\w*\.)*[A-Z]\w*|(?:[A-Za-z_]\w*\.){1,6}[a-z]\w*(?=: ))(: .*|:)?$")
 """The last line of a traceback, whatever the exception is called."""
 _FRAME = re.compile(r'^\s+File "([^"]{1,500})", line (\d+)(?:, in (\S{1,200}))?')
+_DUMPED = re.compile(r'^\s+File "([^"]{1,500})", line (\d+) in (\S{1,200})')
+"""A frame of Python's faulthandler, which prints the innermost first."""
+_THREAD = re.compile(r"^(Current thread|Thread) 0x[0-9a-f]+[^\n]{0,80}\(most recent call first\):")
+_FATAL = "Fatal Python error: "
 _CELL_FRAME = re.compile(r"^(?:File )?(~?[^\s:]{1,300}\.py):(\d+)(?:, in (\w{1,200}))?")
 _OWN_CELL = re.compile(r"^(Cell In ?\[\d{1,6}\]), line (\d{1,6})(?:, in (\w{1,200}))?")
 _OLD_CELL_FRAME = re.compile(r"^(\S{1,300}\.py|<ipython-input-[\w-]{1,80}>) in (<[^>]{1,60}>|\w{1,200})")
@@ -212,7 +216,7 @@ _ENOUGH = 80_000_000
 """Characters times patterns (about a second) after which only lines that look like failures are searched, and after as
 much again none: a log of 60,000 lines needs this much, a hostile text thousands of times that."""
 _SUSPICIOUS = re.compile(
-    r"Traceback|Error|Exception|Interrupt|out of memory|oom-kill|unexpectedly|SIG|Segmentation|timeout|not finite"
+    r"Traceback|Error|Exception|Fatal|Interrupt|out of memory|oom-kill|unexpectedly|SIG|Segmentation|timeout|not finite"
 )
 _MARKED = re.compile(r"\s*(?:[|>#]|[-*] )")  # a table, a quotation, a heading or a list: text about a failure
 _NOT_FINITE = re.compile(r"grad_norm is not finite", re.I)
@@ -269,12 +273,16 @@ class Failures:
         self._user_frame = ""
         self._trouble: Found | None = None
         """The best explanation among the lines of the open traceback."""
+        self._dump: list[str] | None = None
+        """The frames of the thread in which the interpreter stopped, the innermost last; None outside such a report."""
         self._told: Counter[str] = Counter()
         self._spent = 0
 
     def see(self, line: Line) -> Event | None:
         """The failure that this line completes, or None."""
         text = line.text
+        if self._dump is not None:
+            return None if self._of_dump(text) else self._after_dump(line)
         self._headless(text)
         trouble = self._search(text)
         if self._inside:
@@ -289,6 +297,26 @@ class Failures:
         if trouble is None or self._talk or (self._inside and event is None):
             return event
         return self._known(event, trouble, line)
+
+    def _of_dump(self, text: str) -> bool:
+        """Take a line of the threads that the interpreter prints when it stops."""
+        if match := _DUMPED.match(text):
+            file, line, function = match.groups()
+            if len(self._dump or ()) < _LAST_FRAMES:
+                self._dump = [f"{file} {function}", *(self._dump or ())]
+            self._raised = self._raised or f"{file}, line {line}"
+            self._program(file)
+            return True
+        if match := _THREAD.match(text):
+            if match[1] == "Current thread":
+                self._dump, self._raised = [], ""
+            return True
+        return not text
+
+    def _after_dump(self, line: Line) -> Event | None:
+        """The failure whose threads were printed; without one, what the line after them says."""
+        ended, then = self.close(), self.see(line)
+        return ended or then
 
     @staticmethod
     def takes(text: str) -> bool:
@@ -335,8 +363,9 @@ class Failures:
         data: dict[str, Any] = {"trouble": one.id, "values": trouble.values}
         if event is not None:
             return replace(event, data={**event.data, **data})
-        self._told[one.id] += 1
-        if self._told[one.id] > _MOST_OF_ONE or _NOT_FINITE.search(
+        told = f"{one.id} {trouble.values.get('op', '')}"  # of a watchdog, each kind of collective
+        self._told[told] += 1
+        if self._told[told] > _MOST_OF_ONE or _NOT_FINITE.search(
             line.text
         ):  # such lines are counted, the first is kept
             return None
@@ -355,6 +384,9 @@ class Failures:
             self._begin()
         elif self._talk or _MARKED.match(text):
             return None
+        elif text.startswith(_FATAL):
+            self._begin()
+            self._found, self._dump = (line.number, text), []
         elif _NOT_FINITE.search(text):
             self.not_finite += 1
             if self.not_finite == 1:
@@ -380,7 +412,10 @@ class Failures:
         found, self._found, self._inside = self._found, None, False
         event = self._event(*found) if found else None
         trouble, self._trouble = self._trouble, None
-        frames = tuple(self._frames)
+        dump, self._dump = self._dump, None
+        frames = tuple(self._frames if dump is None else dump)
+        if event and dump is not None:
+            trouble = troubles.in_line(event.data["message"], frames)
         if event and trouble and trouble.trouble.consequence and not troubles.in_line(event.data["message"], frames):
             trouble = None  # a report further up announces this exception, which says more
         if event and trouble is None and event.data["failure"] == "traceback":
@@ -406,6 +441,10 @@ class Failures:
         if not _LIBRARY.search(file):
             self._user_frame = self._raised + (f", in {function}" if function else "")
         self._frames = [*self._frames[1 - _LAST_FRAMES :], f"{file} {function}"]
+        self._program(file)
+
+    def _program(self, file: str) -> None:
+        """The trainer by a file of its code."""
         parts = set(re.split(r"[/\\.]", file.lower()))
         self.trainer = self.trainer or next((name for package, name in self._packages.items() if package in parts), "")
 

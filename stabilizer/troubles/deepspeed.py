@@ -56,6 +56,19 @@ TROUBLES = (
         example="RuntimeError: still have inflight params [{'id': 0, 'status': 'AVAILABLE'}]",
     ),
     Trouble(
+        id="deepspeed/active-sub-modules",
+        shows=("^assert not param.ds_active_sub_modules", "'active_sub_modules': {"),
+        cause="under ZeRO-3 a module was still at work when its weights were to be released: ranks ran different numbers of passes, as with a last batch that "
+        "is smaller on some of them",
+        fix="make every batch equal on all ranks: a data set or batch that is a multiple of processes x per-device batch (drop_last=True cuts the rest), the "
+        "processes without the one that the engine uses; upgrade DeepSpeed, or use ZeRO-2",
+        source="huggingface/open-r1#299", certainty="likely", kind="program-error",
+        frames=("partitioned_param_coordinator", "zero/"),
+        example='  File "/x/site-packages/deepspeed/runtime/zero/partitioned_param_coordinator.py", line 217, in release_and_reset_all\n'
+        "    assert not param.ds_active_sub_modules, param.ds_summary()\n"
+        "AssertionError: {'id': 0, 'status': 'AVAILABLE', 'numel': 8, 'active_sub_modules': {2}}",
+    ),
+    Trouble(
         id="deepspeed/auto-left",
         shows=("invalid literal for int() with base 10: 'auto'", "not supported between instances of 'int' and 'str'...auto"),
         cause="an 'auto' of the DeepSpeed configuration was not filled in: the script starts DeepSpeed itself, or through a "

@@ -361,6 +361,15 @@ TROUBLES = (
         example="Fatal Python error: Segmentation fault",
     ),
     Trouble(
+        id="linux/crashed-in-package",
+        shows=("Fatal Python error: {what:t}$",), frames=("site-packages/", "dist-packages/"),
+        cause="a process crashed inside compiled code that {caller} called ({what})",
+        fix="packages built for another torch or CUDA are the usual reason: reinstall {caller} and {above} as one set with torch, or take another release of "
+        "{caller}; the function named is what to leave out until then (an engine's sleep mode: vllm_enable_sleep_mode=False, its server mode)",
+        source="python: faulthandler; vllm-project/vllm#16993", certainty="likely", kind="infrastructure",
+        example='Fatal Python error: Segmentation fault\n  File "/x/site-packages/vllm/device_allocator/cumem.py", line 78, in unmap_and_release',
+    ),
+    Trouble(
         id="python/no-file",
         shows=("No such file or directory: '{path:w}'", "can't open file '{path:w}': [Errno 2]"),
         cause="the process finds no file or folder {path}",

@@ -372,8 +372,9 @@ TROUBLES = (
         id="hub/not-found-or-private",
         shows=("Repository Not Found for url", "RepositoryNotFoundError", "Cannot access gated repo for url", "401 Client Error: Unauthorized for url: https://huggingface.co",
                "Invalid username or password.", "Invalid user token", "Invalid credentials in Authorization header"),
-        cause="the hub knows no such repository for this user: misspelled, private, or the token is missing, expired or wrong",
-        fix="check owner/name; huggingface-cli login, or export HF_TOKEN=... in the environment of every process (Ray: runtime_env env_vars)",
+        cause="the hub knows no such repository for this user: a path without a folder of that name here (then the name is asked for on the hub), misspelled, "
+        "private, or the token is missing, expired or wrong",
+        fix="a folder of your own: give its full path on this machine and see that adapter_config.json or config.json is in it. A repository: check owner/name; huggingface-cli login, or export HF_TOKEN=... in the environment of every process (Ray: runtime_env env_vars)",
         source="huggingface/huggingface_hub: errors", certainty="certain", kind="config-error",
         example="huggingface_hub.errors.RepositoryNotFoundError: 401 Client Error. (Request ID: Root=1) Repository Not Found for url: "
         "https://huggingface.co/api/models/me/x.",

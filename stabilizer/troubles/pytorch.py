@@ -27,6 +27,16 @@ TROUBLES = (
         example="RuntimeError: mat1 and mat2 must have the same dtype, but got Float and BFloat16",
     ),
     Trouble(
+        id="torch/empty-reduction",
+        shows=("(): Expected reduction dim to be specified for input.numel() == 0", "(): Expected reduction dim {dim} to have non-zero size"),
+        cause="the largest element of an empty tensor was asked for. After generation that is an answer without a token: its prompt fills the whole sequence "
+        "length, or all of it is masked",
+        fix="leave out prompts that are too long (data.filter_overlong_prompts, max_prompt_length), or raise the length until prompt and answer fit (max_seq_length, "
+        "max_model_len, policy.max_total_sequence_length); otherwise print the shapes before that line",
+        source="NVIDIA-NeMo/RL#623", certainty="likely",
+        example="IndexError: argmax(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim with the 'dim' argument.",
+    ),
+    Trouble(
         id="torch/optimizer-state-device",
         shows=("Tensors of the same index must be on the same device and the same dtype",),
         cause="the optimizer's state has another type or device than the parameters: it was restored or offloaded, or the model "

@@ -9,6 +9,7 @@ import pytest
 
 from stabilizer.analysis.analyse import Analysis, analyse
 from stabilizer.cli import main
+from stabilizer.formats.console import Failures, Line
 from stabilizer.runs.loaded import NoMetrics
 from stabilizer.trainers.reading import load
 from stabilizer.trainers.refused import accepted
@@ -99,6 +100,51 @@ def test_a_crash_names_the_line_that_raised(tmp_path):
         "raised in /opt/verl/verl/workers/actor/dp_actor.py, line 388"
         in ended(tmp_path, rows(1, 9) + by_ray(OUT_OF_MEMORY)).summary
     )
+
+
+WATCHDOG = (
+    "[rank{rank}]:[E ProcessGroupNCCL.cpp:616] [Rank {rank}] Watchdog caught collective operation timeout: WorkNCCL("
+    "SeqNum=812, OpType={op}, NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for 600013 milliseconds before timing"
+    " out.\n"
+)
+
+
+def test_ranks_in_different_collectives_are_named(tmp_path):
+    ops = ["ALLREDUCE", "_ALLGATHER_BASE", "_ALLGATHER_BASE", "_ALLGATHER_BASE", "_ALLGATHER_BASE"]
+    text = rows(1, 60) + "".join(WATCHDOG.format(rank=rank, op=op) for rank, op in reversed(list(enumerate(ops))))
+    finding = ended(tmp_path, text)
+    assert "collective 812 rank 4 in _ALLGATHER_BASE and rank 0 in ALLREDUCE" in finding.causes[0].why
+    assert "synced_gpus" in finding.remedies[0].how
+
+
+def test_ranks_in_the_same_collective_leave_the_cause_open(tmp_path):
+    finding = ended(tmp_path, rows(1, 60) + "".join(WATCHDOG.format(rank=rank, op="ALLREDUCE") for rank in (0, 1)))
+    assert finding.causes[0].id == "undetermined" and "synced_gpus" not in finding.remedies[0].how
+
+
+DUMP = """Fatal Python error: Segmentation fault
+
+Thread 0x00007f2b1d7fe640 (most recent call first):
+  File "/usr/lib/python3.12/threading.py", line 355 in wait
+Current thread 0x00007f2b1e7fe640 (most recent call first):
+  File "/opt/venv/lib/python3.12/site-packages/vllm/device_allocator/cumem.py", line 78 in unmap_and_release
+  File "/opt/venv/lib/python3.12/site-packages/trl/trainer/grpo_trainer.py", line 1102 in _generate
+Extension modules: numpy.core
+"""
+
+
+def test_a_crash_in_compiled_code_names_the_package_that_its_threads_show(tmp_path):
+    finding = ended(tmp_path, rows(1, 60) + DUMP)
+    assert finding.causes[0].id == "linux/crashed-in-package" and "that vllm called" in finding.causes[0].why
+    assert "raised in /opt/venv/lib/python3.12/site-packages/vllm/device_allocator/cumem.py, line 78" in finding.summary
+
+
+def test_a_traceback_after_a_crash_without_threads_is_read_too():
+    failures = Failures()
+    text = "Fatal Python error: Aborted\n" + OUT_OF_MEMORY + "\n"
+    told = [failures.see(Line(number, line, True)) for number, line in enumerate(text.splitlines(), 1)]
+    messages = [event.data["message"] for event in (*told, *failures.pending()) if event]
+    assert messages[0] == "Fatal Python error: Aborted" and "Tried to allocate 4.07 GiB" in messages[1]
 
 
 @pytest.mark.parametrize("others", [WHAT_OTHERS_SAY, NCCL, "torch.distributed.elastic.ChildFailedError: \n"])

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from stabilizer.core.failures import NO_ENTRY, Meaning, asked, meaning
 from stabilizer.core.records import Finding
 from stabilizer.detectors.base import Detector
+from stabilizer.detectors.evidence.collectives import PATHS, WATCHDOG, out_of_step
 from stabilizer.detectors.evidence.ending import Ending, ending, trouble_of, warned
 from stabilizer.runs.history import RunView
 from stabilizer.trainers.settings import todo
@@ -59,6 +60,10 @@ class Crashed(Detector):
             return None
         found = trouble_of(end.event)
         known = found.trouble.meaning(found.values) if found else meaning(end.message)
+        source = _source(found, known)
+        if source.get("trouble") == WATCHDOG and (apart := out_of_step(view)):
+            known = known._replace(what=f"{apart} wait for each other", todo=PATHS)
+            source["confidence"] = CERTAINTY["likely"]
         if found is None and known.cause == "program-error" and (before := warned(view)):
             cause, fix = before.trouble.explained(before.values)
             known = known._replace(
@@ -71,7 +76,7 @@ class Crashed(Detector):
             view, "info" if end.harmless else "critical", view.step,
             f"{ended}: {end.message}{where}{but}",
             cause=known.cause, what=known.what, next=_next(view, end, known, found),
-            message=end.message, **_source(found, known),
+            message=end.message, **source,
             **{key: end.event.data[key] for key in ("file", "line", "user_frame") if key in end.event.data},
         )  # fmt: skip
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stabilizer.preflight.rules.base import Finding, found, number, size_of
-from stabilizer.trainers.quantities import View
+from stabilizer.trainers.quantities import Quantity, View
 
 ID = "lr/range"
 BIG = 7.0
@@ -28,6 +28,8 @@ BIG = 7.0
 ADAPTER, LARGE, SMALL = (5e-4, 5e-5), (1e-5, 1e-6), (2e-5, 2e-6)
 """(highest rate without a warning, usual rate) of adapters, and of all weights of a large or another model."""
 RATHER_HIGH, LOW = 5e-6, 1e-7
+ADAPTER_LOW = 1e-6
+"""Rate of adapters below which they hardly move; 1e-5 to 1e-4 is usual for them."""
 SOURCE = "huggingface/open-r1#403; defaults of TRL, veRL, OpenRLHF and SkyRL (1e-6)"
 
 
@@ -50,18 +52,8 @@ def check(view: View) -> Iterator[Finding]:
             sure="likely",
             source=SOURCE,
         )
-    elif lr <= 0 or (lr < LOW and not lora):
-        yield found(
-            view,
-            "warn",
-            at,
-            f"learning rate {lr:g}: the run will hardly move",
-            why="At this rate hundreds of steps change the policy less than its noise.",
-            how="1e-6",
-            change={at.key: 1e-6},
-            sure="likely",
-            source=SOURCE,
-        )
+    elif lr < LOW or (lora and lr < ADAPTER_LOW):
+        yield _low(view, lr, at, lora)
     elif lr > RATHER_HIGH and not lora:
         yield found(
             view,
@@ -73,6 +65,32 @@ def check(view: View) -> Iterator[Finding]:
             sure="likely",
             source=SOURCE,
         )
+
+
+def _low(view: View, lr: float, at: Quantity, lora: bool) -> Finding:
+    if lora and lr > 0:
+        return found(
+            view,
+            "info",
+            at,
+            f"learning rate {lr:g} for an adapter, a rate for all weights; LoRA takes ten to a hundred times more",
+            why="An adapter begins without effect and has few weights, so at this rate the reward hardly moves.",
+            how=f"1e-5, up to {ADAPTER[1]:g} if it stays calm",
+            change={at.key: 1e-5},
+            sure="likely",
+            source="huggingface/trl#2872; TRL documentation, LoRA without regret",
+        )
+    return found(
+        view,
+        "warn",
+        at,
+        f"learning rate {lr:g}: the run will hardly move",
+        why="At this rate hundreds of steps change the policy less than its noise.",
+        how="1e-6",
+        change={at.key: 1e-6},
+        sure="likely",
+        source=SOURCE,
+    )
 
 
 def _what(size: float | None, lora: bool) -> str:
