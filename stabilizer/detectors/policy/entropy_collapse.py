@@ -83,7 +83,7 @@ class EntropyCollapse(Detector):
     answer: int = 10
     """... in this many rows."""
     before: int = 60
-    """Rows before a fall in which no other row may have been as low, as in `unheard_of`."""
+    """Rows before a fall that is younger in which few rows may have been as low, as in `unheard_of`."""
     recent: int = 150
     """Rows over which a fall is compared with the reward; later, only a reward that is known to be flat counts."""
 
@@ -122,8 +122,8 @@ class EntropyCollapse(Detector):
         began_at = max(began_at, normal)
         if not 0 < began_at >= max(now / self.half, now + self.material):
             return None
-        rows = len(series) - int(series.steps.searchsorted(onset)) + self.before
-        if not unheard_of(series.last(rows), onset, began_at, now):
+        rows = len(series) - int(series.steps.searchsorted(onset))
+        if rows < self.before and not unheard_of(series.last(rows + self.before), onset, began_at, now):
             return None  # rows of a few answers are as low now and then
         late = stalled(view, onset) if now <= self.little * began_at else None
         if reward.rising and late is None:
