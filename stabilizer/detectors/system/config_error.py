@@ -42,8 +42,8 @@ class ConfigError(Detector):
 
     References
         open-r1 issue 249 ("The global train batch size (7 x 1) must be evenly divisible by ... (8)": eight GPUs, one of
-        them vLLM's); TRL pull request 3199, which changed what is divided; `stabilizer/trainers/*/validity.py` for every
-        trainer's rules by version.
+        them vLLM's); TRL pull request 3199, which changed what is divided; `stabilizer/trainers/*/validity.py` for
+        every trainer's rules by version.
     """
 
     id = "system/config-error"
