@@ -9,7 +9,6 @@ import sys
 import pytest
 
 from bench.dashboard import paint
-from dashboards.data import followed_run
 
 
 @pytest.mark.slow
@@ -24,8 +23,7 @@ def test_the_table_has_every_row_and_no_metric_file_was_opened() -> None:
     assert any("viewers at once" in row["what"] for row in rows)
 
 
-def test_polls_of_a_large_run_that_nobody_read_yet_are_measured(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(followed_run, "LARGE", 0)
+def test_polls_of_a_run_that_nobody_read_yet_are_measured(tmp_path) -> None:
     paint.write_run(tmp_path / "run", steps=40, metrics=6)
     (row,) = paint.callbacks(tmp_path / "run", polls=3, charts=4)
     assert 0 < row["ms"] <= row["p95_ms"] and row["bytes"] > 1000

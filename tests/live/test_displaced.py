@@ -32,7 +32,7 @@ def test_a_folder_taken_away_mid_run_is_reported_and_records_go_on(tmp_path, mon
             if how == "deleted":  # at one instant, because the writer's thread may be renaming a file in it
                 shutil.rmtree(away, ignore_errors=True)
             if how == "replaced":
-                path.mkdir()
+                path.mkdir(exist_ok=True)  # the writer may have made it again already
         return step()
 
     session._step = step_and_lose

@@ -17,7 +17,7 @@ from stabilizer.analysis.importing import write_run
 from stabilizer.core.records import Sample
 from stabilizer.formats import samples
 from stabilizer.runs.loaded import LoadedRun
-from stabilizer.runs.reader import RunError, RunReader
+from stabilizer.runs.reader import RunError, RunReader, read_records
 from stabilizer.trainers.places import find
 from stabilizer.trainers.reading import load
 from stabilizer.trainers.verl import rollouts as verl_rollouts
@@ -448,22 +448,28 @@ def test_other_parquet_files_are_no_completions(tmp_path):
 # --- imported --------------------------------------------------------------------------------------------------------
 
 
+def completions(run: Path) -> dict[int, list[Sample]]:
+    """The completions of a run directory, by step."""
+    files = sorted((run / "samples").glob("*-r0.jsonl"))
+    return {int(file.name.partition("-")[0]): read_records(file, Sample).records for file in files}
+
+
 def test_an_imported_run_has_the_completions(tmp_path):
-    reader = RunReader(write_run(load(VERL / "rollout"), tmp_path / "run"))
-    assert reader.sample_steps() == [1, 2, 10]
-    found: list[Sample] = reader.samples(2)
-    assert len(found) == 12 and found[0].prompt.startswith("user\nWhat is") and found[0].solved in (True, False)
-    assert math.isnan(found[0].advantage) and found[0].rewards.keys() == {"acc", "format_reward"}
+    found = completions(write_run(load(VERL / "rollout"), tmp_path / "run"))
+    assert list(found) == [1, 2, 10]
+    first = found[2][0]
+    assert len(found[2]) == 12 and first.prompt.startswith("user\nWhat is") and first.solved in (True, False)
+    assert math.isnan(first.advantage) and first.rewards.keys() == {"acc", "format_reward"}
 
 
 def test_of_many_completions_whole_groups_are_imported(tmp_path, monkeypatch):
     monkeypatch.setattr(samples, "MAX_SAMPLES", 10)
-    reader = RunReader(write_run(load(VERL / "rollout"), tmp_path / "run"))
-    assert len(reader.samples(1)) == 8 and reader.history.view().latest("batch/prompts") == 3
+    run = write_run(load(VERL / "rollout"), tmp_path / "run")
+    assert len(completions(run)[1]) == 8 and RunReader(run).history.view().latest("batch/prompts") == 3
 
 
 def test_a_step_that_was_taken_again_is_imported_once(tmp_path):
     shutil.copytree(VERL / "rollout", tmp_path / "log" / "rollout")
     console(tmp_path / "log", [1, 2, 3, 2, 3])
-    reader = RunReader(write_run(load(tmp_path / "log"), tmp_path / "run"))
-    assert len(reader.samples(2)) == 12 and reader.sample_steps() == [1, 2, 10]
+    found = completions(write_run(load(tmp_path / "log"), tmp_path / "run"))
+    assert len(found[2]) == 12 and list(found) == [1, 2, 10]
