@@ -121,11 +121,11 @@ def test_the_learner_updates_while_a_slow_server_writes(served):
     build, server = served
     run = build("rollout.prompts=2")
     run.train_step()
-    server.delay_s = 0.3
+    server.delay_s = 0.8
     update = run.learner.update
 
     def slow(*args, **more):
-        time.sleep(0.6)
+        time.sleep(1.2)
         return update(*args, **more)
 
     run.learner.update = slow
@@ -133,8 +133,8 @@ def test_the_learner_updates_while_a_slow_server_writes(served):
     began = time.perf_counter()
     row = run.train_step().metrics
     took = time.perf_counter() - began
-    assert row["time/rollout_s"] < 0.25 < 0.6 <= row["time/update_s"]
-    assert took < 0.9, "one after the other would take 0.9 s"
+    assert row["time/rollout_s"] < 0.7 < 1.2 <= row["time/update_s"]
+    assert took < 2.0, "one after the other would take 2.0 s"
 
 
 def test_only_the_main_thread_reports_phases(trainer):
