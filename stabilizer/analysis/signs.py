@@ -306,7 +306,7 @@ def samples_stale(view: RunView) -> Answer:
         f"samples are {age:.3g} weight versions old on average when they are learned from",
         "the limit on their age does not hold, or is set high: lower it (max_head_offpolicyness in AReaL,"
         " max_off_policy_steps in prime-rl, max_staleness in TRL) or the number of rollouts in flight, and weigh by"
-        " importance ratios. If it grew after a resume, the counters of the limit began anew (AReaL#1388)",
+        " importance ratios. If it grew after a resume, the counters of the limit started again (AReaL#1388)",
     )
 
 
