@@ -153,13 +153,11 @@ def worth_keeping(steps: Iterable[int], keep: int, also: Iterable[int] = ()) -> 
 
 
 def most_kept(steps: int, every: int, keep: int) -> int:
-    """The most states on disk at one time in a run of so many steps, with the one that is being written."""
-    kept: set[int] = set()
-    most = 0
-    for step in range(0, steps + 1, every or steps + 1):
-        most = max(most, len(kept) + 1)
-        kept = worth_keeping(kept | {step}, keep)
-    return most
+    """How many states a run of so many steps has on disk at most, with the one that is being written."""
+    saves = steps // every + 1 if every else 1
+    oldest, old = (saves - 1) * every, keep * every
+    doublings = oldest.bit_length() - old.bit_length() + 1
+    return min(saves, keep + doublings + 1) if saves > keep else saves
 
 
 def _tidy(folder: Path) -> None:
