@@ -30,6 +30,8 @@ show one (`tests/analysis/test_changes.py`)."""
 MEDIAN = 1.25
 """Standard error of a median over that of a mean, for normal noise."""
 MOST_CORRELATED = 0.9
+JUMP = 2.5
+"""Deviations of a difference between neighbouring rows; 1.2 % of those of normal noise are larger."""
 BEYOND_NOISE = 7.0
 """A move counts from this many standard errors on: 0.5 % of series of pure noise show one, with 20 to 500 rows,
 correlated or not (`tests/analysis/test_changes.py`)."""
@@ -86,6 +88,10 @@ class Change(NamedTuple):
     noise: float
     """Standard error of each of the two levels."""
     words: str
+    first: tuple[float, int] | None = None
+    """The level from which the reward came to `before`, and its step, if that was a change as well."""
+    later: tuple[float, int] | None = None
+    """The level to which the metric came back after `after`, and its step, if that was a change as well."""
 
     @property
     def size(self) -> float:
@@ -116,17 +122,32 @@ def largest(view: RunView, name: str) -> Change | None:
         return None
     window = max(1, len(values) // WINDOW)
     level = _running_median(values, window)
+    noise = _noise(values, window) if len(values) >= FEW else 0.0
+
+    def counts(begin: int, end: int) -> bool:
+        before, after = float(level[begin]), float(level[end])
+        clear = (
+            abs(after - before) > BEYOND_NOISE * noise if len(values) >= FEW else _clear(name, values, before, after)
+        )
+        return clear and _material(name, before, after)
+
     begin, end = _move(level)
-    noise = _noise(values, window)
-    before, after = float(level[begin]), float(level[end])
-    if len(values) < FEW:
-        noise, beyond = 0.0, _clear(name, values, before, after)
-    else:
-        beyond = abs(after - before) > BEYOND_NOISE * noise
-    if not beyond or not _material(name, before, after):
+    if not counts(begin, end):
         return None
     first, last = _while_moving(level, begin, end)
-    return Change(name, before, after, int(steps[first]), int(steps[last]), noise, "")
+    change = Change(name, float(level[begin]), float(level[end]), int(steps[first]), int(steps[last]), noise, "")
+    if len(values) < FEW:
+        return change
+    up = change.after > change.before
+    came, back = _farthest(level[: begin + 1], up), end + _farthest(level[end:], not up)
+    return change._replace(
+        first=(float(level[came]), int(steps[came])) if name == REWARD and counts(came, begin) else None,
+        later=(float(level[back]), int(steps[back])) if counts(end, back) else None,
+    )
+
+
+def _farthest(level: np.ndarray, highest: bool) -> int:
+    return int(level.argmax() if highest else level.argmin())
 
 
 def _counts(values: np.ndarray) -> bool:
@@ -167,10 +188,15 @@ def _noise(values: np.ndarray, window: int) -> float:
     """Standard error of the running median under first-order autocorrelation.
 
     Scale and correlation come from the differences of neighbouring rows, which a trend does not change: for noise with
-    correlation rho, neighbouring differences correlate by (rho - 1) / 2 and have a variance of 2 (1 - rho).
+    correlation rho, neighbouring differences correlate by (rho - 1) / 2 and have a variance of 2 (1 - rho). Differences
+    beyond `JUMP` deviations are those of a jump and not of noise: they are cut there, or a jump within two or three
+    rows would look like noise with much correlation.
     """
     apart = np.diff(values)
-    scale = 1.4826 * float(np.median(np.abs(apart - np.median(apart))))
+    middle = float(np.median(apart))
+    scale = 1.4826 * float(np.median(np.abs(apart - middle)))
+    if scale:
+        apart = np.clip(apart, middle - JUMP * scale, middle + JUMP * scale)
     scale = scale or float(apart.std())
     centred = apart - apart.mean()
     power = float((centred**2).sum())
@@ -226,9 +252,14 @@ def _sentence(view: RunView, change: Change) -> str:
     if before > 0 and after > 0 and not 0.67 < after / before < 1.5:
         ratio = after / before
         times = f" (×{ratio:.2g})" if ratio < 100 else ""
-    verb = "rose" if after > before else "fell"
+    verb, back = ("rose", "fell") if after > before else ("fell", "rose")
     when = f"between steps {change.from_step:,} and {change.to_step:,}"
-    said = f"{WORDS.get(name, plain(name))} {verb} from {rounded(before)} to {rounded(after)}{unit}{times} {when}"
+    said = f"{verb} from {rounded(before)} to {rounded(after)}{unit}{times} {when}"
+    if change.first:
+        said = f"{back} from {rounded(change.first[0])} at step {change.first[1]:,}, then {said}"
+    if change.later:
+        said += f", and was back at {rounded(change.later[0])} by step {change.later[1]:,}"
+    said = f"{WORDS.get(name, plain(name))} {said}"
     return said if name == REWARD else said + _reward_meanwhile(view, change)
 
 

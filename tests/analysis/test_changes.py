@@ -60,6 +60,33 @@ def test_a_rise_that_is_lost_again_is_still_named():
     assert change is not None and abs(change.after - change.before) > 0.45
 
 
+def test_a_jump_within_three_rows_is_not_taken_for_correlated_noise():
+    values = 0.8 + 0.07 * noise(90, 8)
+    values[40:] -= 0.6
+    values[40], values[41] = 0.6, 0.4
+    change = largest(view(reward__mean=values), "reward/mean")
+    assert change is not None and change.after - change.before < -0.4
+
+
+def test_a_move_that_was_undone_says_so():
+    values = 0.1 + 0.01 * noise(120, 9)
+    values[40:70] += 0.5
+    (change,) = changes(view(policy__clip_frac=values))
+    assert change.later == (pytest.approx(0.1, abs=0.02), pytest.approx(75, abs=5))
+    assert ", and was back at 0.0" in change.words or ", and was back at 0.1" in change.words
+
+
+def test_a_reward_that_rose_before_it_fell_is_told_as_both():
+    values = np.concatenate([np.linspace(0.3, 0.8, 40), np.linspace(0.8, 0.1, 10), np.full(40, 0.1)])
+    (change,) = changes(view(reward__mean=values + 0.01 * noise(90, 10)))
+    assert change.words.startswith("reward rose from 0.3") and ", then fell from 0.7" in change.words
+
+
+def test_a_lasting_move_is_not_called_undone():
+    (change,) = changes(view(reward__mean=np.linspace(0.2, 0.8, 100) + 0.02 * noise(100, 11)))
+    assert "back" not in change.words and "then" not in change.words
+
+
 @pytest.mark.parametrize("rho", [0.0, 0.6])
 @pytest.mark.parametrize("rows", [20, 100, 500])
 def test_noise_is_no_change(rows, rho):
