@@ -63,6 +63,7 @@ RACES = {
     "1.6M": Race("1.6M", 10, 5, 100),
     "1.6M, dense": Race("1.6M", 10, 5, 100, reward="random"),
     "30M, dense": Race("30M", 4, 1, 1, LONG, "random", 1),
+    "30M, dense, long prompts": Race("30M", 3, 1, 1, LONG | {"before": 240}, "random", 1),
     "100M, dense": Race("100M", 4, 1, 1, LARGE, "random", 1),
 }
 SHORT = {"110k": Race("110k", 4, 5, 50), "1.6M": Race("1.6M", 4, 3, 20)}
@@ -142,7 +143,7 @@ def _make_model(folder: Path, size: str, seed: int) -> Path:
     tokenizer = build_tokenizer([chr(FIRST + i) for i in range(VOCABULARY.get(size, own) - own)])
     model = Qwen2ForCausalLM(
         Qwen2Config(
-            vocab_size=len(tokenizer), num_key_value_heads=shape["num_attention_heads"], max_position_embeddings=256,
+            vocab_size=len(tokenizer), num_key_value_heads=shape["num_attention_heads"], max_position_embeddings=512,
             tie_word_embeddings=True, bos_token_id=None, eos_token_id=None, pad_token_id=None, **shape,
         )
     )  # fmt: skip
@@ -186,7 +187,8 @@ def _race(sides: Sequence[Side], name: str, job: dict[str, Any], race: Race) -> 
     processor = _times_ours(blocks, "trl", "cpu_s")[0]
     return {
         "model": name,
-        "shape": "{prompts} x {group_size} x {max_completion}".format(**job),
+        "shape": "{prompts} x {group_size} x {max_completion}".format(**job)
+        + (f", {job['before']} tokens before the prompt" if job.get("before") else ""),
         "reward": job.get("reward", "task"),
         "processor ratio": processor,
         "peak gb": {side: float(_part(rows, "peak_gb").max()) for side, rows in blocks.items()},

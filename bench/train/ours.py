@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import platform
 import random
 import tempfile
@@ -14,12 +15,12 @@ import torch
 import transformers
 
 from bench.train.line import Line, peak_memory, serve
-from bench.train.sides import Row
+from bench.train.sides import BEFORE, Row
 from stabilizer.core.version import __version__
 from stabilizer.live.session import Session
 from stabilizer.live.tick import Tick
 from stabilizer.training.config import load_config
-from stabilizer.training.tasks import Problem, Score
+from stabilizer.training.tasks import Problem, Score, Task
 
 MISMATCH = {"mismatch_kl": "policy/mismatch_kl", "ratio_error": "policy/ratio_first_error"}
 """How far the learner's log-probabilities are from the sampler's, by key of a row."""
@@ -56,6 +57,8 @@ def run(job: dict[str, Any], line: Line) -> None:
             return scores
 
         session.trainer.task.score_all = timed
+        if job.get("before"):
+            _lengthen(session.trainer.task, BEFORE * job["before"])
         ticks = session.run()
         model = session.trainer.policy.model
         line.answer({"versions": versions(), "parameters": sum(p.numel() for p in model.parameters())})
@@ -75,7 +78,16 @@ def run(job: dict[str, Any], line: Line) -> None:
                 line.answer(rows)
         finally:
             ticks.close()
-            session.trainer.task.score_all = score_all
+            vars(session.trainer.task).pop("score_all")
+            vars(session.trainer.task).pop("encode", None)
+
+
+def _lengthen(task: Task, before: str) -> None:
+    """Put text before every prompt that the policy reads."""
+    encode = task.encode
+    task.encode = lambda problems, tokenizer: encode(  # type: ignore[method-assign]
+        [dataclasses.replace(problem, prompt=before + problem.prompt) for problem in problems], tokenizer
+    )
 
 
 def random_scores(problems: Sequence[Problem], completions: Sequence[str]) -> list[Score]:

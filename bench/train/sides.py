@@ -19,6 +19,9 @@ from bench.environment import CACHE, install, python_of, says_yes
 TRL_VERSION = "1.16.0"
 TRL_CACHE = CACHE / f"trl-{TRL_VERSION}"
 
+BEFORE = "0"
+"""One token of what stands before every prompt in a race with long prompts."""
+
 Row = dict[str, float]
 
 

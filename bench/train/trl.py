@@ -21,6 +21,7 @@ from datasets import Dataset
 from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
 
 from bench.train.line import Line, peak_memory, serve
+from bench.train.sides import BEFORE
 from stabilizer.training.tasks import TASKS
 
 
@@ -88,7 +89,8 @@ def run(job: dict[str, Any], line: Line) -> None:
     model = AutoModelForCausalLM.from_pretrained(job["model"], dtype=torch.float32)
     tokenizer = AutoTokenizer.from_pretrained(job["model"], padding_side="left")
     problems = task.training(job["steps"] * job["prompts"], seed=job["seed"], salt=0, cursor=0)
-    data = Dataset.from_dict({"prompt": [p.prompt for p in problems], "index": [p.index for p in problems]})
+    before = BEFORE * job.get("before", 0)
+    data = Dataset.from_dict({"prompt": [before + p.prompt for p in problems], "index": [p.index for p in problems]})
     measured = {"rollout_s": 0.0, "scoring_s": 0.0, "tokens": 0, "reward": 0.0}
 
     def reward(completion_ids: list[list[int]], index: list[int], **others: Any) -> list[float]:
