@@ -17,17 +17,7 @@ FELL = {"reward/mean": "0.4~0.03x150 0.4+-0.01~0.03x30 0.1~0.03x20"}
 EDGE = {"reward/mean": "0.5~0.03x150 0.02~0.01x50", "optim/update_ratio": "0.001%0.1x200"}
 """A reward that was lost in one row, while the weights change as before."""
 USUAL = {"optim/update_ratio": "0.001%0.1x200", "policy/kl_ref": "0.05%0.1x200"}
-COLLAPSE = {"reward/collapse": 152}
-GROUPS = {
-    "reward/std": "0.48~0.01x200", "reward/std_group": "0.38~0.02x150 0.48~0.01x50",
-    "optim/grad_cosine": "0.3~0.1x150 0.0~0.1x50",
-}  # fmt: skip
-"""Groups that differ as much as the batch does, since step 150, and halves of a batch that no longer agree."""
 SPIKES = "0.5%0.1x120 8x1 0.5%0.1x19 8x1 0.5%0.1x19 8x1 0.5%0.1x19 8x1 0.5%0.1x19"
-HEART = {
-    "reward/mean": "0.3~0.02x150 0.3+0.01~0.02x50", "accuracy/train": "0.3~0.02x150 0.3+0.01~0.02x50",
-    "accuracy/val": "0.5~0.02x200", "rollout/prompt_dependence": "0.3~0.01x150 0.6~0.01x50",
-}  # fmt: skip
 NEW_PART = {
     "reward/mean": "0.3~0.05x150 2.3~0.1x50", "reward/correct/mean": "0.3~0.05x200",
     "reward/style/mean": "_x150 2~0.1x50", "rollout/length_reward_corr": "0~0.1x200",
@@ -35,31 +25,12 @@ NEW_PART = {
 
 SEPARATED = {
     # name: (findings, series, cause, what the rival run has instead, cause that leads there)
-    "a clip range that is not in force": (
-        DRIFT, BREAKS | {"control/epsilon_high": "0.2x200", "policy/ratio_p99": "1.05~0.01x150 2.5~0.1x50",
-                         "policy/clip_frac": "0.002x150 0x50"}, "clip-too-wide",
-        {"policy/clip_frac": "0.002x150 0.04%0.1x50"}, "lr-too-high",
-    ),
     "more updates than before": (
         DRIFT, BREAKS | {"batch/updates": "2x150 8x50"}, "too-many-epochs", {"batch/updates": "2x200"}, "lr-too-high",
     ),
     "steps that grew because there are more of them": (
         {"optim/optimizer-state": 150}, {"batch/updates": "2x150 8x50"}, "too-many-epochs",
         {"batch/updates": "2x200"}, "optimizer-state",
-    ),
-    "answers that got the rewards of others": (
-        COLLAPSE, FELL | USUAL | GROUPS, "wrong-groups",
-        {"reward/std_group": "0.38~0.02x200", "optim/grad_cosine": "0.3~0.1x200"}, "undetermined",
-    ),
-    "credit that is given at random": (
-        COLLAPSE, FELL | USUAL | GROUPS | {"reward/std_group": "0.38~0.02x200"}, "wrong-groups",
-        {"batch/prompts": "16x150 4x50"}, "undetermined",
-    ),
-    "right answers that a policy at rest can't have lost": (
-        {"policy/likelihood-displacement": 150},
-        {"reward/mean": "0.3~0.03x150 0.5~0.03x50", "policy/logp_correct": "-0.3~0.03x150 -0.7~0.03x50"},
-        "reward-fault",
-        {"policy/kl_old": "0.002%0.2x149 0.1%0.2x51"}, "lr-too-high",
     ),
     "a tool that is asked and gives less": (
         {"reward/collapse": 150}, FELL | USUAL | {"rollout/searches_mean": "1~0.05x200",
@@ -70,10 +41,6 @@ SEPARATED = {
         {"optim/grad-spike": 121}, {"optim/grad_norm": SPIKES}, "reward-fault",
         {"policy/kl_old": SPIKES.replace("0.5%0.1", "0.002%0.2").replace("8x1", "0.05x1")}, "undetermined",
     ),
-    "prompts learned by heart": (
-        {"reward/hacking": 150}, HEART, "data-shift",
-        {"rollout/prompt_dependence": "0.3~0.01x150 0.1~0.01x50"}, "reward-hackable",
-    ),
     "two parts told since a step, one of which is what was paid before": (
         {"policy/entropy-collapse": 165}, NEW_PART | {"reward/correct/mean": "_x150 0.3~0.05x50"}, "reward-hackable",
         {"reward/style/mean": "_x200"}, "exploration-exhausted",
@@ -81,14 +48,6 @@ SEPARATED = {
     "a part that is newly paid": (
         {"reward/scale-shift": 150}, NEW_PART, "reward-hackable",
         {"reward/style/mean": "0~0.01x200", "reward/correct/mean": "0.3~0.05x150 2.3~0.1x50"}, "reward-fault",
-    ),
-    "a new part that pays for length": (
-        {"reward/scale-shift": 150}, NEW_PART | {"rollout/length_reward_corr": "0~0.1x150 0.95~0.01x50"},
-        "length-rewarded", {"rollout/length_reward_corr": "0~0.1x200"}, "reward-hackable",
-    ),
-    "a reward that pays for short answers and once paid for long ones": (
-        {"reward/collapse": 150}, FELL | {"rollout/length_reward_corr": "0.9~0.02x150 -0.98~0.01x50"},
-        "length-rewarded", {"rollout/length_reward_corr": "0.9~0.02x200"}, "undetermined",
     ),
     "a fall by steps that are as long as before": (
         DRIFT | {"policy/likelihood-displacement": 155}, FELL | USUAL, "wrong-groups",
@@ -107,19 +66,6 @@ SEPARATED = {
     "a judge that fails everything, held-out answers too": (
         {"reward/collapse": 150}, EDGE | {"policy/kl_ref": "0.05%0.1x200", "accuracy/val": "0.5~0.02x150 0x50"},
         "reward-fault", {"policy/kl_ref": "0.05%0.1x148 2%0.1x52"}, "undetermined",
-    ),
-    "a verifier that fails whatever the prompt": (
-        {"reward/collapse": 150},
-        EDGE | {"accuracy/train": "0.5~0.03x150 0.02~0.005x50", "batch/group_size": "8x200",
-                "reward/std_group": "0.4~0.03x150 0.05~0.01x50", "reward/zero_std_frac": "0.1~0.03x150 0.88~0.03x50"},
-        "reward-fault",
-        {"accuracy/train": "0.5~0.03x150 0.2~0.02x50", "reward/mean": "0.5~0.03x150 0.2~0.01x50"}, "prompts-too-hard",
-    ),
-    "groups paid alike to the last": (
-        {"reward/no-signal": 150},
-        {"reward/mean": "0.3~0.05x150 0.5x50", "optim/update_ratio": "0.001%0.1x200",
-         "reward/std_group": "0.4~0.03x150 0x50", "reward/zero_std_frac": "0.2~0.05x150 1x50"}, "dead-groups",
-        {"reward/mean": "0.5~0.03x150 0.02~0.01x50"}, "reward-fault",
     ),
     "a sampler that is off by little": (
         {"system/invariant": 150}, {"rollout/staleness": "0x200"}, "engine-mismatch", {}, "wrong-groups",
@@ -144,24 +90,11 @@ def test_a_cause_leads_only_with_its_evidence(name: str) -> None:
     assert rival[0].id == other, rival
 
 
-def test_random_credit_is_found_despite_an_early_onset() -> None:
-    series = FELL | USUAL | GROUPS | {"reward/std_group": "0.38~0.02x200"}
-    assert told({"policy/kl-runaway": 125, "reward/collapse": 152}, series)[0].id == "wrong-groups"
-    agree = series | {"optim/grad_cosine": "0.3~0.1x200"}
-    assert told({"policy/kl-runaway": 125, "reward/collapse": 152}, agree)[0].id == "undetermined"
-
-
 def test_a_much_later_finding_is_no_cause() -> None:
     late = {"reward/collapse": 110, "optim/optimizer-state": 190}
     falls = {"reward/mean": "0.5~0.03x110 0.5+-0.01~0.03x30 0.2~0.03x60"}
     assert told(late, falls)[0].id != "optimizer-state"
     assert told(late | {"optim/optimizer-state": 112}, falls)[0].id == "optimizer-state"
-
-
-def test_the_drift_of_a_lost_policy_is_no_estimator_fault() -> None:
-    jumps = {"policy/kl_ref": "0.05%0.1x150 3%0.2x50", "policy/entropy": "1.0~0.02x200"}
-    assert told({"policy/kl-runaway": 150}, jumps)[0].id == "kl-estimator"
-    assert told({"policy/kl-runaway": 150, "reward/collapse": 152}, jumps | FELL)[0].id != "kl-estimator"
 
 
 def test_answers_that_shrink_after_an_outage_were_not_rewarded_for_it() -> None:
@@ -210,23 +143,6 @@ def test_kl_spikes_during_an_outage_are_its_consequence() -> None:
     assert found[0].id == "reward-fault" and found[1].confidence < 0.4
 
 
-def test_groups_silenced_by_lost_entropy_are_no_reward_problem() -> None:
-    silent = {"reward/std_group": "0.4~0.03x150 0.1~0.03x50", "reward/zero_std_frac": "0.15~0.05x150 0.75~0.05x50"}
-    assert told({"reward/hacking": 110}, silent)[0].id == "dead-groups"
-    closed = silent | {"policy/entropy": "1.0~0.02x110 1.0+-0.02~0.1x45 0.1~0.02x45"}
-    assert told({"reward/hacking": 110}, closed)[0].id == "reward-hackable"
-
-
-def test_failing_groups_with_equal_rewards_are_not_hard_prompts() -> None:
-    fails = {
-        "reward/std_group": "0.2~0.02x150 0.01~0.002x50", "reward/zero_std_frac": "0.1~0.03x150 0.9~0.03x50",
-        "reward/all_fail_frac": "0.1~0.03x150 0.9~0.03x50", "reward/mean": "0.9~0.02x150 0.5~0.02x50",
-    }  # fmt: skip
-    assert told({"reward/collapse": 150}, fails)[0].id == "dead-groups"
-    unpaid = fails | {"reward/mean": "0.9~0.02x150 0.08~0.02x50"}
-    assert told({"reward/collapse": 150}, unpaid)[0].id == "prompts-too-hard"
-
-
 def test_a_sudden_fall_is_not_explained_by_an_old_entropy_loss() -> None:
     fell = {
         "reward/mean": "0.2+0.005~0.02x150 0.3~0.02x50", "policy/entropy": "1.0*0.99~0.01x130 0.27~0.01x70",
@@ -241,7 +157,7 @@ def test_a_fall_on_some_prompts_is_no_verifier_fault() -> None:
     fell = EDGE | {"reward/mean": "0.9~0.02x150 0.5~0.02x50", "accuracy/val": "0.9~0.01x200"}
     by_prompt = {"reward/std_group": "0.1~0.01x150 0.05~0.01x50", "reward/std": "0.14~0.01x150 0.4~0.02x50"}
     by_answer = {"reward/std_group": "0.1~0.01x150 0.4~0.02x50", "reward/std": "0.14~0.01x150 0.45~0.02x50"}
-    assert told({"reward/collapse": 150}, fell | by_prompt)[0].id == "prompts-too-hard"
+    assert told({"reward/collapse": 150}, fell | by_prompt)[0].id == "undetermined"
     assert told({"reward/collapse": 150}, fell | by_answer)[0].id == "reward-fault"
 
 
@@ -268,14 +184,6 @@ def test_an_early_policy_move_alone_is_no_large_step() -> None:
     assert told(DRIFT, order)[0].id == "undetermined", "steps that were measured, and are small"
     large = told(DRIFT, order | {"policy/kl_old": BREAKS["policy/kl_old"]})[0]
     assert large.id == "lr-too-high" and not large.doubt
-
-
-def test_a_kl_that_small_steps_can_reach_is_no_estimator_fault() -> None:
-    still = {"policy/entropy": "1.0~0.02x200", "policy/kl_old": "0.002%0.1x200"}
-    drifts = {"policy/kl_ref": "0.02%0.05x145 0.02+0.012%0.05x55"}
-    jumps = {"policy/kl_ref": "0.02%0.05x150 1.0%0.05x50"}
-    assert "kl-estimator" not in [cause.id for cause in told({"policy/kl-runaway": 150}, still | drifts)]
-    assert told({"policy/kl-runaway": 150}, still | jumps)[0].id == "kl-estimator"
 
 
 def test_groups_with_equal_rewards_may_not_have_failed() -> None:

@@ -3,10 +3,10 @@ first."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,8 +19,6 @@ from stabilizer.detectors.reward.scale_shift import components
 from stabilizer.incidents.diagnosis.graph import METRICS, STAGES, is_integrity, stage
 from stabilizer.runs.history import RunView, Series
 from stabilizer.trainers.settings import configured, keys_of
-
-T = TypeVar("T")
 
 RECENT = 20
 """Rows whose median is "now"."""
@@ -82,14 +80,6 @@ class Case:
 
     findings: Sequence[Finding]
     view: RunView
-    _known: dict[Callable[[Case], Any], Any] = field(default_factory=dict, init=False, repr=False, compare=False)
-
-    def once(self, find: Callable[[Case], T]) -> T:
-        """The result of a function that several rules need, computed once."""
-        if find not in self._known:
-            self._known[find] = find(self)
-        known: T = self._known[find]
-        return known
 
     @cached_property
     def onset(self) -> int:

@@ -6,7 +6,7 @@ import numpy as np
 
 from stabilizer.core.records import Finding
 from stabilizer.core.stats import middle
-from stabilizer.incidents.diagnosis.case import MARGIN, TOGETHER, Case, Shift
+from stabilizer.incidents.diagnosis.case import MARGIN, TOGETHER, Case
 from stabilizer.incidents.diagnosis.graph import is_integrity
 from stabilizer.incidents.diagnosis.rules.base import (
     FITS,
@@ -215,32 +215,6 @@ def data_shift(case: Case) -> Verdict:
     return 0.75, [found.summary, *_same_policy(case)]
 
 
-def learned_by_heart(case: Case) -> Verdict:
-    """Answers that earn more are correct on these prompts only, and depend on the prompt more than before: the same
-    prompts recur. A policy that exploits a gap in the reward answers all prompts alike."""
-    found = case.find("reward/hacking")
-    if found is None:
-        return NO
-    since = found.onset_step
-    solved, held = _since(case, "accuracy/train", since), _since(case, "accuracy/val", since)
-    hangs = _since(case, "rollout/prompt_dependence", since)
-    if solved is None or held is None:
-        return NO
-    if solved.after < solved.before + 0.15 or held.after > held.before + 0.1:
-        return NO
-    words = f"training problems are solved ({solved.before:.3g} to {solved.after:.3g}), held-out ones are not"
-    if hangs is None or hangs.ratio < 1.2:
-        return 0.5, [f"{words} ({held.before:.3g} to {held.after:.3g}), as when the same prompts recur"]
-    how = f"prompt dependence rose from {hangs.before:.2g} to {hangs.after:.2g}: each prompt's answer is memorised"
-    return 0.8, [f"{words} ({held.before:.3g} to {held.after:.3g})", how]
-
-
-def _since(case: Case, name: str, step: int) -> Shift | None:
-    """A metric around a step (the first 20 rows, where it is early), and now."""
-    before, now = case.view.series(name).between(step - 20, step + 20).finite().values, case.recent(name)
-    return Shift(middle(before), now) if len(before) and now is not None else None
-
-
 def crash(case: Case) -> Verdict:
     """The process or a worker died, or the machine is slower than it was."""
     found = case.find("system/crashed", "system/stalled", "system/slowdown") or _message(case)
@@ -380,5 +354,4 @@ RULES: Table = (
     ("critic-broken", critic_broken),
     ("optimizer-state", optimizer_state),
     ("data-shift", data_shift),
-    ("data-shift", learned_by_heart),
 )

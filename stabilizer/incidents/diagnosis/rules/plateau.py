@@ -12,12 +12,9 @@ from functools import partial
 from typing import NamedTuple
 
 from stabilizer.core.stats import median, trend
-from stabilizer.detectors.evidence.forecast import asymptote
 from stabilizer.incidents.diagnosis.case import Case
 from stabilizer.incidents.diagnosis.rules.base import FITS, NO, SIGNATURE, WEAK, Table, Verdict, few_prompts
 
-MANY = 5
-"""Excluded reasons that are needed to call a flat curve a ceiling: every plateau seems to approach its own level."""
 FEWEST = 4
 """Prompts behind an update below which the direction of the gradient is mostly chance: a group that is all right or all
 wrong adds nothing, so often one or two groups are left."""
@@ -180,24 +177,9 @@ def _because(cause: str, case: Case) -> Verdict:
     return best.confidence, [best.words, *(_excluded(case, cause) if best.confidence == surest else [])]
 
 
-def _excluded(case: Case, cause: str = "") -> list[str]:
+def _excluded(case: Case, cause: str) -> list[str]:
     answers = [question(case) for name, question in QUESTIONS.items() if name != cause]
     return [answer.words for answer in answers if answer.confidence == 0 and answer.words]
 
 
-def ceiling(case: Case) -> Verdict:
-    """No other reason explains it, and the curve has reached its limit."""
-    if case.find("reward/plateau") is None or case.reward is None:
-        return NO
-    if case.upstream(case.onset) or any(question(case).confidence > 0 for question in QUESTIONS.values()):
-        return NO
-    series = case.view.series(case.reward.metric)
-    curve = asymptote(series.steps, series.values)
-    excluded = _excluded(case)
-    if curve is None or curve.reached < 0.95 or len(excluded) < MANY:
-        return NO
-    words = f"the curve has covered {curve.reached:.0%} of the way to its limit ({curve.level:.3g})"
-    return min(0.3 + 0.05 * len(excluded), FITS), [words, *excluded]
-
-
-RULES: Table = (*((cause, partial(_because, cause)) for cause in QUESTIONS), ("saturated", ceiling))
+RULES: Table = tuple((cause, partial(_because, cause)) for cause in QUESTIONS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from stabilizer.core.stats import middle
 from stabilizer.detectors.evidence.departure import creep
 from stabilizer.incidents.diagnosis.case import MARGIN, SOON, TOGETHER, Case
 from stabilizer.incidents.diagnosis.graph import STAGES, is_integrity, stage
@@ -73,8 +72,6 @@ def length_rewarded(case: Case) -> Verdict:
     """Longer (or shorter) answers get a higher reward, correct or not."""
     found = case.find("rollout/length-explosion", "rollout/length-collapse")
     length = case.shift("rollout/length_mean")
-    if words := _priced(case):
-        return 0.8, words
     if found is None and not (case.find("reward/hacking") and length and not 0.67 < length.ratio < 1.5):
         return NO
     reasons = [found.summary] if found else []
@@ -97,18 +94,6 @@ def length_rewarded(case: Case) -> Verdict:
             f"the reward rose ({paid.before:.3g} to {paid.after:.3g}) and accuracy did not ({right.after:.3g})"
         )
     return (min(0.55 + 0.15 * (len(reasons) - 1), 0.85), reasons) if len(reasons) > 1 else (0.35, reasons)
-
-
-def _priced(case: Case) -> list[str]:
-    """Reasons when the reward became almost entirely a function of length at some row, or ceased to be; else empty."""
-    since = case.find("reward/collapse", "reward/scale-shift", "reward/hacking")
-    if since is None:
-        return []
-    before, after = (case.rows("rollout/length_reward_corr", since.onset_step, *span) for span in ((-25, -1), (2, 20)))
-    if len(before) < 10 or len(after) < 3 or abs(now := middle(after)) < 0.85 or abs(now - middle(before)) < 0.5:
-        return []
-    words = f"the dependence of the reward on length changed at step {since.onset_step} (correlation"
-    return [f"{words} {middle(before):.2f} to {now:.2f})", *filter(None, [case.newly_paid])]
 
 
 def capped_length(case: Case) -> Verdict:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from stabilizer.core.stats import middle
 from stabilizer.detectors.evidence.step_size import STEP_KL, STEP_RATIO
-from stabilizer.incidents.diagnosis.case import MARGIN, Case
+from stabilizer.incidents.diagnosis.case import Case
 from stabilizer.incidents.diagnosis.graph import STAGES
 from stabilizer.incidents.diagnosis.rules.base import FITS, NO, SIGNATURE, TURNED, UNLIKELY, WEAK, Table, Verdict
 
@@ -16,10 +15,6 @@ LARGE_BONUS = 0.01
 """Entropy coefficient from which the bonus competes with the reward (recipes use 0 to 0.001)."""
 SUDDEN = 2.0
 """Factor within eight rows by which entropy does not rise by a bonus that was constant before."""
-UNCLIPPED = 0.002
-"""Share of clipped tokens under which a clip range has no effect although one token in a hundred is far outside it."""
-FEW_ROWS = 5
-"""Rows between two levels of three rows each, from the first of one to the last of the other."""
 MANY_UPDATES = 8
 """Updates from one batch of answers that count as many."""
 
@@ -73,39 +68,6 @@ def steps_grew(case: Case) -> Verdict:
     if any(move.stage == STAGES.index("source") and case.led(move.metric) for move in case.moves[:1]):
         return NO
     return WEAK, [found.summary, "nothing upstream moved first"]
-
-
-def reference_jumped(case: Case) -> Verdict:
-    """The distance to the reference jumped by far more than the policy moved: the measurement changed."""
-    found = case.find("policy/kl-runaway", "policy/kl-estimator")
-    jump = case.jumped("policy/kl_ref", found.onset_step, 3.0) if found else None
-    if found is None or jump is None or jump[1] < jump[0]:
-        return NO
-    steps, entropy = case.rows("policy/kl_old", found.onset_step, -3, 6), case.shift("policy/entropy")
-    if len(steps) < 3 or float(steps.max()) > 0.05 * (jump[1] - jump[0]):
-        return NO
-    if not _sudden(case, found.onset_step, jump, max(float(steps.max()), 0.0)):
-        return NO
-    if entropy is None or not 0.8 < entropy.ratio < 1.25:
-        return NO
-    lost = case.find("policy/likelihood-displacement", "reward/collapse")
-    near = lost is not None and abs(lost.onset_step - found.onset_step) <= 2 * MARGIN * case.spacing
-    if lost is not None and near and lost.severity != "info":
-        return UNLIKELY, [found.summary, f"but {lost.id} shows that the policy did move"]
-    words = f"KL to the reference went from {jump[0]:.2g} to {jump[1]:.2g} within a few rows, and steps were"
-    return SIGNATURE, [f"{words} {float(steps.max()):.2g} nats/token at most, which is too little to get that far"]
-
-
-def _sudden(case: Case, step: int, jump: tuple[float, float], largest: float) -> bool:
-    """Whether half of a jump of the KL came within a few rows, and is larger than steps of the largest size add up
-    to in them. The root of a KL adds up like a distance: small steps over twenty rows go far."""
-    rows = np.maximum(case.rows("policy/kl_ref", step, -MARGIN - 3, MARGIN + 3), 0.0)
-    if len(rows) < 7:
-        return False
-    levels = np.median(np.lib.stride_tricks.sliding_window_view(rows, 3), axis=1)
-    at = int((levels[3:] - levels[:-3]).argmax())
-    was, now = levels[at], levels[at + 3]
-    return bool(now - was >= (jump[1] - jump[0]) / 2 and now > (np.sqrt(was) + FEW_ROWS * np.sqrt(largest)) ** 2)
 
 
 def rate_turned_up(case: Case) -> Verdict:
@@ -162,23 +124,6 @@ def clip_too_wide(case: Case) -> Verdict:
     return FITS, reasons
 
 
-def clip_not_in_force(case: Case) -> Verdict:
-    """Ratios lie far outside the clip range and hardly any token was clipped: the setting is not applied."""
-    wide, rows = case.setting("control/epsilon_high"), int(30 * case.spacing)
-    if wide is None or wide <= 0 or case.words("policy.surrogate") not in ("", "clip", "cispo"):
-        return NO
-    far, bitten = (
-        case.view.series(name).between(case.onset, case.onset + rows).finite().values
-        for name in ("policy/ratio_p99", "policy/clip_frac")
-    )
-    if len(far) < 5 or len(bitten) < 5 or middle(far) < 1 + 1.2 * wide:
-        return NO
-    if np.mean(bitten) > (UNCLIPPED if middle(far) > 1 + 2 * wide else UNCLIPPED / 4):
-        return NO
-    words = f"one token in a hundred has a ratio of {middle(far):.2g} or more with a limit of {1 + wide:.3g}"
-    return TURNED, [f"{words}, and {np.mean(bitten):.2%} are clipped: the clip range is not applied"]
-
-
 def too_many_epochs(case: Case) -> Verdict:
     """One batch of answers is reused so often that the policy has left it."""
     larger = case.find("optim/optimizer-state")
@@ -208,15 +153,6 @@ def kl_estimator(case: Case) -> Verdict:
     if first := case.upstream(found.onset_step, "source"):
         return UNLIKELY, [found.summary, f"but {first.id} occurred with it"]
     return SIGNATURE if found.severity != "info" or len(case.findings) == 1 else WEAK, [found.summary]
-
-
-def displaced(case: Case) -> Verdict:
-    """Correct answers become less likely while wrong ones are pushed down: steps too large for shared prefixes."""
-    found = case.find("policy/likelihood-displacement")
-    first = case.led("policy/logp_correct")
-    if found is None or not first or case.find("policy/entropy-explosion"):  # uncertainty makes all answers less likely
-        return NO
-    return WEAK, [found.summary, first]
 
 
 def diverged(case: Case) -> bool:
@@ -250,12 +186,9 @@ RULES: Table = (
     ("lr-too-high", step_too_large),
     ("lr-too-high", rate_turned_up),
     ("lr-too-high", steps_grew),
-    ("lr-too-high", displaced),
     ("no-kl-anchor", no_anchor),
     ("entropy-bonus-too-large", entropy_bonus),
     ("clip-too-wide", clip_too_wide),
-    ("clip-too-wide", clip_not_in_force),
     ("too-many-epochs", too_many_epochs),
     ("kl-estimator", kl_estimator),
-    ("kl-estimator", reference_jumped),
 )
