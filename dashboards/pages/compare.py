@@ -7,6 +7,7 @@ takes its time elsewhere: the page is there at once and fills as they come.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from html import escape
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
@@ -153,10 +154,8 @@ def register(app: Dash, runs: Runs) -> None:
 
 def _asked_now(asked: Question) -> tuple[Progress, Progress]:
     """The charts and what may be concluded, as far as known, with the files as they are now."""
-    stamped = Question(**{**asked.__dict__, "stamps": tuple(stamp(path) for _, path in asked.runs)})
-    return COMPARISONS.ask(stamped), COMPARISONS.ask(
-        Question(**{**stamped.__dict__, "verdicts": True, "x": "step", "metrics": ()})
-    )
+    stamped = replace(asked, stamps=tuple(stamp(path) for _, path in asked.runs))
+    return COMPARISONS.ask(stamped), COMPARISONS.ask(replace(stamped, verdicts=True, x="step", metrics=()))
 
 
 def _pause(first: Progress, second: Progress) -> int:

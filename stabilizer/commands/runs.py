@@ -7,18 +7,17 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from stabilizer.commands.shared import add_runs_argument, runs_folder
 from stabilizer.core.text import age_words, plain, short
+from stabilizer.output.screen import console
 from stabilizer.runs.listing import RunLine, list_runs, run_line
 
 COLOURS = {
@@ -65,11 +64,9 @@ def _row(line: RunLine) -> dict[str, Any]:
 
 
 def _print(lines: list[RunLine], folder: Path, now: float) -> None:
-    console = Console()
-    if not console.is_terminal and "COLUMNS" not in os.environ:
-        console.width = 160  # a name that is cut or folded can't be pasted
+    out = console(widest=1000, piped=160)  # a name that is cut or folded can't be pasted
     if not lines:
-        console.print(Text(f"No runs in {plain(folder)} yet. `stabilizer demo` creates one in about two minutes."))
+        out.print(Text(f"No runs in {plain(folder)} yet. `stabilizer demo` creates one in about two minutes."))
         return
     table = Table(box=None, pad_edge=False, header_style="dim", collapse_padding=True)
     for title in COLUMNS:
@@ -77,9 +74,9 @@ def _print(lines: list[RunLine], folder: Path, now: float) -> None:
         table.add_column(title, justify=side, overflow="ellipsis", no_wrap=title == "run")
     for line in lines:
         table.add_row(*_cells(line, now))
-    console.print(table)
+    out.print(table)
     if any(line.interventions for line in lines):
-        console.print(Text("changed: interventions by remedies or users; such a run is no baseline", "dim"))
+        out.print(Text("changed: interventions by remedies or users; such a run is no baseline", "dim"))
 
 
 def _cells(line: RunLine, now: float) -> tuple[Text | str, ...]:

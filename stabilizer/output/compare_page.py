@@ -147,5 +147,5 @@ def _differences(c: Comparison) -> str:
 
 def _cautions(c: Comparison) -> str:
     notes = [note for side in (c.run, c.reference) for m in side.members for note in m.notes]
-    said = "".join(f"<li>{safe(sentence(text))}</li>" for text in (*c.cautions, *notes))
+    said = "".join(f"<li>{safe(sentence(text))}</li>" for text in dict.fromkeys([*c.cautions, *notes]))
     return f"<section><h2>To keep in mind</h2><ul>{said}</ul></section>" if said else ""

@@ -135,7 +135,7 @@ class _Answer(Screen):
 
     def _cautions(self) -> None:
         notes = [note for side in (self.c.run, self.c.reference) for m in side.members for note in m.notes]
-        said: Sequence[str] = [*self.c.cautions, *notes]
+        said: Sequence[str] = list(dict.fromkeys([*self.c.cautions, *notes]))
         if not said:
             return
         self.title("To keep in mind")

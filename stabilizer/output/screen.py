@@ -8,7 +8,8 @@ the only sign: every severity has its icon and its word.
 from __future__ import annotations
 
 import os
-from typing import TextIO
+import re
+from typing import IO, Any, TextIO, cast
 
 from rich.console import Console, RenderableType
 from rich.padding import Padding
@@ -24,11 +25,30 @@ _ASCII = (("·", "-"), ("–", "-"), ("−", "-"), ("▲", "^"), ("→", "->"), 
 """Characters outside of ASCII that pages use, and their substitutes."""
 
 
-def console(file: TextIO | None = None) -> Console:
-    """A console for reports: as wide as the terminal up to 110 columns, 100 in a pipe; rich honours NO_COLOR."""
+def console(file: TextIO | None = None, *, widest: int = 110, piped: int = 100) -> Console:
+    """A console for reports: as wide as the terminal up to `widest` columns, or `piped` in a pipe.
+
+    rich honours NO_COLOR.
+    """
     made = Console(file=file, highlight=False, markup=False, emoji=False)
-    made.width = min(made.width, 110) if made.is_terminal or "COLUMNS" in os.environ else 100
+    made.width = min(made.width, widest) if made.is_terminal or "COLUMNS" in os.environ else piped
+    if not made.is_terminal:
+        made.file = cast(TextIO, _Trimmed(made.file))
     return made
+
+
+class _Trimmed:
+    """A file without the blanks with which rich fills the lines of tables: they spoil what is pasted into an issue."""
+
+    def __init__(self, file: IO[str]):
+        self._file = file
+
+    def write(self, text: str) -> int:
+        """Write lines; rich hands over whole ones."""
+        return self._file.write(re.sub(r" +(?=\n)", "", text))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
 
 
 class Screen:
