@@ -1,12 +1,14 @@
 """Lengths of a data set against the caps of a configuration: which prompts are cut, left out or refused, in tokens.
 
-Tokens are counted with a tokenizer where one is given. Otherwise they are estimated from characters.
+Tokens are counted with a tokenizer where one is given, with its chat template around messages. Otherwise they are
+estimated from characters.
 """
 
 from __future__ import annotations
 
 import csv
 import json
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -17,6 +19,7 @@ import numpy as np
 
 from stabilizer.configs.config import ConfigError
 from stabilizer.preflight.rules.base import Finding, Severity, Sure, found
+from stabilizer.runs.reader import read_json
 from stabilizer.trainers.quantities import View
 
 ID = "data/lengths"
@@ -25,7 +28,11 @@ MOST_ROWS = 50_000
 LATIN, OTHER = 4.0, 1.5
 """Characters a token: OpenAI's rule of thumb for English, and about what Qwen's tokenizer makes of Chinese."""
 PER_MESSAGE = 5
-"""Tokens that a chat template puts around a message (ChatML: two marks, the role, two line ends)."""
+"""Tokens that a template puts around a message, where none is given (ChatML: two marks, the role, two line ends)."""
+SYSTEM = ("system_prompt", "data.system_prompt", "system")
+"""Settings that hold the system message of every prompt."""
+ROLES = {"human": "user", "gpt": "assistant"}
+"""Roles in ShareGPT's form, in the usual words."""
 CUT_SHARE = 0.01
 """Share of cut prompts from which it is a warning."""
 DROPPED_SHARE = 0.1
@@ -42,6 +49,8 @@ LONG: Mapping[str, str] = {
 """What a trainer does with a prompt above its cap, where no setting decides."""
 
 Tokens = Callable[[Sequence[str]], list[float]]
+Messages = list[dict[str, str]]
+Template = Callable[[Messages], str]
 
 
 def check(view: View, data: Path, tokenizer: Path | None = None) -> Iterator[Finding]:
@@ -49,7 +58,8 @@ def check(view: View, data: Path, tokenizer: Path | None = None) -> Iterator[Fin
     rows = list(islice(rows_of(data), MOST_ROWS))
     tokens = counted_by(tokenizer) if tokenizer else _estimated
     column = _column(view, rows, data)
-    prompts = _lengths([row.get(column) for row in rows], tokens)
+    template = template_of(tokenizer) if tokenizer else None
+    prompts = _lengths([row.get(column) for row in rows], tokens, template, _system(view))
     answers = [text for row in rows if (text := _answer(row, column))]
     how = "" if tokenizer else ", estimated from characters (--tokenizer PATH counts them)"
     yield _spread(view, prompts, f"column {column} of {data.name}", how, bool(tokenizer))
@@ -111,10 +121,39 @@ def _answer(row: Mapping[str, Any], column: str) -> str:
     return next((row[name] for name in ANSWERS if name != column and isinstance(row.get(name), str)), "")
 
 
-def _lengths(prompts: Sequence[Any], tokens: Tokens) -> np.ndarray:
-    """Tokens of each prompt, text or messages."""
-    around = [PER_MESSAGE * len(prompt) if isinstance(prompt, list) else 0 for prompt in prompts]
-    return np.array(tokens([_text(prompt) for prompt in prompts])) + around
+def _system(view: View) -> str:
+    """The system message that the configuration gives to every prompt."""
+    return next((str(setting.value) for key in SYSTEM if (setting := view.config.settings.get(key))), "")
+
+
+def _lengths(prompts: Sequence[Any], tokens: Tokens, template: Template | None, system: str) -> np.ndarray:
+    """Tokens of each prompt, text or messages, as the trainer hands it to the model."""
+    texts, around = zip(*(_given(prompt, template, system) for prompt in prompts), strict=True)
+    return np.asarray(np.array(tokens(texts)) + np.array(around))
+
+
+def _given(prompt: Any, template: Template | None, system: str) -> tuple[str, int]:
+    """The text that the model gets, and the tokens around it that the text lacks."""
+    messages = _messages(prompt, system)
+    if template and messages:
+        return template(messages), 0
+    return "\n".join(map(_text, messages)) or _text(prompt), PER_MESSAGE * len(messages)
+
+
+def _messages(prompt: Any, system: str) -> Messages:
+    """The messages of a prompt; none where it is text that goes to the model as it is."""
+    if not isinstance(prompt, list) and not system:
+        return []
+    parts = prompt if isinstance(prompt, list) else [prompt]
+    messages = [{"role": _role(part), "content": _text(part)} for part in parts]
+    if system and messages and messages[0]["role"] != "system":
+        messages.insert(0, {"role": "system", "content": system})
+    return messages
+
+
+def _role(part: Any) -> str:
+    role = part.get("role") or part.get("from") if isinstance(part, dict) else None
+    return ROLES.get(str(role), str(role)) if role else "user"
 
 
 def _text(prompt: Any) -> str:
@@ -147,6 +186,53 @@ def counted_by(path: Path) -> Tokens:
     except Exception as error:  # the package raises plain exceptions
         raise ConfigError(f"--tokenizer {file}: not a tokenizer: {error}") from None
     return lambda texts: [float(len(one)) for one in tokenizer.encode_batch(list(texts), add_special_tokens=False)]
+
+
+def template_of(path: Path) -> Template | None:
+    """The chat template in a model's folder, which may add a system message of its own; None if there is none."""
+    folder = path if path.is_dir() else path.parent
+    settings = read_json(folder / "tokenizer_config.json")
+    try:
+        text = _written(folder, settings.get("chat_template"))
+        render = _compiled(text) if text else None
+    except Exception as error:  # whatever a model's folder holds
+        raise ConfigError(f"--tokenizer {path}: its chat template can't be read: {error}") from None
+    if render is None:
+        return None
+    marks = {key: value for key, value in settings.items() if key.endswith("_token") and isinstance(value, str)}
+
+    def rendered(messages: Messages) -> str:
+        try:
+            return render(messages=messages, add_generation_prompt=True, **marks)
+        except Exception as error:  # a template may raise anything
+            raise ConfigError(f"--tokenizer {path}: its chat template refuses a prompt: {error}") from None
+
+    return rendered
+
+
+def _written(folder: Path, own: Any) -> str:
+    """The text of a chat template: a file of its own, or what the tokenizer's settings hold, one or several by name."""
+    if (file := folder / "chat_template.jinja").is_file():
+        return file.read_text(encoding="utf-8")
+    if isinstance(own, list):
+        own = {one["name"]: one["template"] for one in own}.get("default")
+    return own if isinstance(own, str) else ""
+
+
+def _compiled(text: str) -> Callable[..., str]:
+    """A chat template, in the sandbox of Jinja that transformers uses: it can neither import nor change anything."""
+    from jinja2 import TemplateError  # of Flask, which Dash needs
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    sandbox = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+    )
+
+    def refuse(message: str) -> None:
+        raise TemplateError(message)
+
+    sandbox.globals |= {"raise_exception": refuse, "strftime_now": time.strftime}
+    return sandbox.from_string(text).render
 
 
 # --- what is found -------------------------------------------------------------------------------------------------

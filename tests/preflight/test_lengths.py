@@ -61,14 +61,50 @@ def test_comma_separated_rows_are_read(tmp_path, capsys):
     assert "1 of 1 prompts" in found[0]["summary"]
 
 
-def test_a_tokenizer_counts(tmp_path, capsys):
+def words_counted(folder):
     tokenizers = pytest.importorskip("tokenizers")
     made = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0}))
-    made.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
-    made.save(str(tmp_path / "tokenizer.json"))
+    made.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    made.save(str(folder / "tokenizer.json"))
+
+
+def test_a_tokenizer_counts(tmp_path, capsys):
+    words_counted(tmp_path)
     rows = [{"prompt": "a " * 101}, {"prompt": "a " * 99}]
     _, found, _ = asked(tmp_path, capsys, VERL, rows, "--tokenizer", str(tmp_path))
     assert "1 of 2 prompts" in found[0]["summary"] and found[0]["confidence"] == "certain"
+
+
+TEMPLATE = (
+    "{% if messages[0].role != 'system' %}" + "a " * 50 + "{% endif %}{% for one in messages %}a {{ one.content }}\n"
+    "{% endfor %}{% if add_generation_prompt %}a{% endif %}"
+)
+
+
+@pytest.mark.parametrize("written", ["tokenizer_config.json", "chat_template.jinja"])
+def test_messages_are_counted_with_the_chat_template_and_its_own_system_message(written, tmp_path, capsys):
+    words_counted(tmp_path)
+    whole = json.dumps({"chat_template": TEMPLATE}) if written.endswith(".json") else TEMPLATE
+    (tmp_path / written).write_text(whole, encoding="utf-8")
+    user = {"role": "user", "content": "a " * 30}
+    rows = [{"prompt": [user]}, {"prompt": [{"role": "system", "content": "a"}, user]}, {"prompt": "a " * 30}]
+    _, found, _ = asked(tmp_path, capsys, VERL, rows, "--tokenizer", str(tmp_path))
+    assert "34 tokens in the median" in found[0]["summary"] and "the longest 82" in found[0]["summary"]
+
+
+def test_the_system_message_of_the_configuration_counts(tmp_path, capsys):
+    rows = [{"prompt": SHORT}] * 3
+    _, found, _ = asked(tmp_path, capsys, "swift rlhf --rlhf_type grpo --system " + "x" * 400, rows)
+    assert "120 tokens in the median" in found[0]["summary"]
+
+
+@pytest.mark.parametrize("template", ["{% if", "{{ raise_exception('no system role') }}"])
+def test_a_chat_template_that_fails_is_one_clear_line(template, tmp_path, capsys):
+    words_counted(tmp_path)
+    (tmp_path / "chat_template.jinja").write_text(template, encoding="utf-8")
+    rows = [{"prompt": [{"role": "user", "content": "a"}]}]
+    code, _, error = asked(tmp_path, capsys, VERL, rows, "--tokenizer", str(tmp_path))
+    assert code == 2 and "its chat template" in error
 
 
 @pytest.mark.parametrize(
