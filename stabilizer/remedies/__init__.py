@@ -46,7 +46,9 @@ from stabilizer.remedies.turns import NOBODY
 from stabilizer.remedies.validate_more import ValidateMore
 from stabilizer.remedies.widen_clip import WidenClip
 from stabilizer.runs.history import RunView
+from stabilizer.trainers.knobs import spelling_of
 from stabilizer.trainers.settings import OWN, keys_of
+from stabilizer.trainers.spelling import at
 
 ROLL_BACK, LOWER_LR, RESTORE = RollBack(), LowerLr(), RestoreSetting()
 
@@ -163,6 +165,7 @@ def advise(causes: Sequence[Cause], view: RunView, onset: int | None = None) -> 
         return ()
     known = _known_knobs(view)
     ours = RATE in view
+    configured = known if ours else known | _configured_elsewhere(view)
     mode = MODE.get(str(view.about("trainer", "stabilizer")), "")
     advice = []
     if ours and onset is not None and (back := RESTORE.given(causes[0].id, known, view, onset, NOBODY)):
@@ -170,7 +173,8 @@ def advise(causes: Sequence[Cause], view: RunView, onset: int | None = None) -> 
     for remedy in fitting(causes[0].id, view):
         change = remedy.against(causes[0].id, known)
         if not ours and (change is None or remedy.orders):
-            if remedy.by_hand and remedy.turns not in known:
+            done = remedy.turns in configured and remedy.against(causes[0].id, configured) is None
+            if remedy.by_hand and remedy.turns not in known and not done:
                 advice.append(RemedyAdvice(remedy.id, "advice", {}, remedy.why, remedy.by_hand))
         elif change is not None:
             how = _how(remedy, change, ours, mode=mode)
@@ -187,6 +191,13 @@ def _known_knobs(view: RunView) -> dict[str, float]:
     if isinstance(beta, (int, float)) and abs(beta) < 1e18:  # whole numbers have no end, floats have
         known.setdefault("control/beta", float(beta))
     return known
+
+
+def _configured_elsewhere(view: RunView) -> dict[str, float]:
+    """The knobs in the configuration of another trainer, by its own keys."""
+    config, spelling = view.about("config") or {}, spelling_of(str(view.about("trainer", "")))
+    held = [(name, at(config, key)) for name in KNOBS.keys() - {RATE} for key in reversed(spelling.settings(name))]
+    return {name: value for name, value in held if value is not None}
 
 
 def fitted(

@@ -35,6 +35,7 @@ class FewerEpochs(Remedy):
     safety = "soft"
     answers = ("too-many-epochs", "lr-too-high")
     slows = True
+    turns = "control/inner_epochs"
     by_hand = "one pass over each batch of answers, or larger minibatches"
     why = "after some updates the policy is too far from the answers it learns from"
     expects = "KL between the sampling and the updated policy falls below 0.01 nats/token"

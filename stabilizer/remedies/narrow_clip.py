@@ -39,6 +39,7 @@ class NarrowClip(Remedy):
     safety = "soft"
     answers = ("clip-too-wide", "lr-too-high")
     slows = True
+    turns = "control/epsilon_high"
     by_hand = "set the clip range to 0.2 below and 0.28 above"
     why = "a clip range this wide barely limits how far the probability of a token moves in one step"
     expects = "the largest ratio falls and entropy and reward settle"

@@ -251,6 +251,22 @@ def test_of_another_trainer_whose_knobs_are_unknown_the_words_for_doing_it_by_ha
     assert not [a for a in advise([Cause("saturated", 0.9, "")], view) if a.id == "early-stop"]
 
 
+@pytest.mark.parametrize(
+    ("actor", "said"),
+    [
+        ({}, {"narrow-clip", "fewer-epochs"}),
+        ({"clip_ratio": 0.4, "ppo_epochs": 4}, {"narrow-clip", "fewer-epochs"}),
+        ({"clip_ratio": 0.2, "ppo_epochs": 1}, set()),
+        ({"clip_ratio": 0.2, "clip_ratio_high": 0.4, "ppo_epochs": 1}, {"narrow-clip"}),
+    ],
+)
+def test_nothing_is_advised_that_the_configuration_of_another_trainer_has_already(actor, said) -> None:
+    about = {"trainer": "verl", "config": {"actor_rollout_ref": {"actor": actor}}}
+    view = history({"reward/mean": "0.3~0.01x40"}, about=about).view()
+    advised = {one.id for one in advise([Cause("lr-too-high", 0.9, "")], view)}
+    assert advised & {"narrow-clip", "fewer-epochs"} == said and "roll-back" in advised
+
+
 def test_the_page_of_a_remedy_can_be_asked_for_by_its_id(capsys) -> None:
     assert main(["detectors", "explain", "roll-back"]) == 0
     said = capsys.readouterr().out
