@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stabilizer.analysis.changes import Change
+from stabilizer.analysis.changes import REWARD, Change
 from stabilizer.analysis.changes import changes as largest_changes
 from stabilizer.analysis.health import Healthy, healthy, unproven_fall
 from stabilizer.analysis.normal import Normal, normal
@@ -31,6 +31,8 @@ from stabilizer.runs.loaded import LoadedRun
 from stabilizer.runs.story import Incident, incidents, summary
 from stabilizer.trainers.knobs import configured_rate, has_setting, how
 
+ENDED_GAPS, ENDED_SHARE = 3, 0.1
+"""A reward has ended when it is missing for more than so many times its longest earlier gap, and this share of all."""
 NAMED = 0.6
 """Confidence from which the cause of a message is named; below it is shown as a possibility."""
 
@@ -38,7 +40,7 @@ NAMED = 0.6
 class NotChecked(NamedTuple):
     """A detector without its metrics, and the metrics it needs (alternatives joined by `|`).
 
-    `why` is set if the metrics exist but prove nothing: too few values, or from too few problems.
+    `why` is set if the metrics exist but prove nothing: too few values, from too few problems, or none at the end.
     """
 
     id: str
@@ -207,9 +209,21 @@ def as_json(analysis: Analysis) -> dict[str, Any]:
 def _not_checked(view: RunView, findings: Iterable[Finding], detectors: tuple[Detector, ...]) -> tuple[NotChecked, ...]:
     doubt = unproven_fall(view, findings)
     doubted = (NotChecked("reward/hacking", ("accuracy/val",), doubt),) if doubt else ()
-    return doubted + tuple(
+    stopped = (NotChecked("reward/collapse", (REWARD,), ended),) if (ended := _reward_ended(view)) else ()
+    return (*stopped, *doubted) + tuple(
         NotChecked(detector.id, tuple(missing)) for detector in detectors if (missing := detector.missing(view))
     )
+
+
+def _reward_ended(view: RunView) -> str:
+    """That the log goes on without its reward; empty if it does not."""
+    steps = view.series(REWARD).steps
+    if len(steps) < 2:
+        return ""
+    left, usual = view.step - int(steps[-1]), int(np.diff(steps).max())
+    if left <= ENDED_GAPS * usual or left < ENDED_SHARE * (view.step - int(steps[0])):
+        return ""
+    return f"the reward was last logged at step {steps[-1]:,} of {view.step:,}, so nothing after that was judged by it"
 
 
 # --- findings ------------------------------------------------------------------------------------------------------

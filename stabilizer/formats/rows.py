@@ -25,6 +25,8 @@ Row = tuple[int, dict[str, float]]
 LARGEST_STEP = 2**53
 MAX_NAMES = 50_000
 """Most different names of one log; a log with more of them writes values into its names."""
+LONGEST_FAILURE = 160
+"""Characters of a failure that explains a restart."""
 KEPT = 20
 """Failures of one log that are kept as events, beside the last one. A reward that always fails would fill the page."""
 
@@ -112,7 +114,7 @@ def assemble(
             attempts.append(
                 {"attempt": attempt, "from_step": step, "parent": current.attempt, "reason": "step went back"}
             )
-            text = f"the log goes back from step {current.step} to {step}: a restart"
+            text = f"the log goes back from step {current.step} to {step}: a restart{_after(current)}"
             current = histories[attempt] = current.fork(step, attempt)
             current.events.append(Event(step=step, kind="resume", text=text, attempt=attempt))
         current.append(step, values)
@@ -125,6 +127,12 @@ def assemble(
         raise _no_metrics(name, trainer, paths, current)
     source = Source(format, trainer, paths, len(set(ticks)), skipped, tuple(notes))
     return LoadedRun(name, source, histories, ticks)
+
+
+def _after(stopped: History) -> str:
+    """The newest failure after the last row of an attempt that was restarted; empty without one."""
+    failures = [event for event in stopped.events if "failure" in event.data and event.step == stopped.step]
+    return f" after {failures[-1].text[:LONGEST_FAILURE]}" if failures else ""
 
 
 def _no_metrics(name: str, trainer: str, paths: tuple[str, ...], history: History) -> RunError:

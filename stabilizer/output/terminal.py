@@ -66,9 +66,9 @@ def show(analysis: Analysis, out: Console, *, everything: bool = False, settings
     _Page(analysis, out, everything=everything, settings=settings).print()
 
 
-CHANGES, NORMAL, INCIDENTS, FIXES, BESIDE, SETTINGS = 4, 3, 6, 3, 4, 3
-"""Changes, normal patterns, further incidents, further fixes, further findings of an incident, and settings that a page
-lists without --full."""
+CHANGES, NORMAL, INCIDENTS, FIXES, BESIDE, SETTINGS, RESTARTS = 4, 3, 6, 3, 4, 3, 3
+"""Changes, normal patterns, further incidents, further fixes, further findings of an incident, settings and restarts
+that a page lists without --full."""
 
 
 class _Page(Screen):
@@ -139,6 +139,8 @@ class _Page(Screen):
         planned = self.view.about("steps")
         more = isinstance(planned, int) and planned > analysis.last_step
         yield steps + (f" of {planned:,} planned" if more else "")
+        if restarts := len(self._restarts()):
+            yield f"{restarts:,} restart{'s' * (restarts != 1)}"
         if source.skipped_lines:
             yield f"{source.skipped_lines:,} unreadable entries skipped"
 
@@ -373,14 +375,20 @@ class _Page(Screen):
         self.title("Not checked because a metric is missing")
         for item in blind:
             wants = plain(asked_for(item.needs, self.analysis.run.source.trainer))
-            said = f"log {wants}" + (" of more problems, or more often (see the top of the page)" if item.why else "")
+            said = f"log {wants}" + (" (see the top of the page)" if item.why else "")
             self.line(Text.assemble(f"· {plain(item.id)}", (f": {said}", "dim")))
 
+    def _restarts(self) -> list[str]:
+        """What begins each further attempt; a later one may have gone back to before an earlier one."""
+        lineages = self.analysis.run.histories.items()
+        begun = [event for number, one in lineages for event in one.events if event.attempt == number]
+        return [event.text for event in begun if event.kind == "resume"]
+
     def _notes(self) -> None:
-        if not self.analysis.run.source.notes:
-            return
-        self.title("About this log")
-        for note in self.analysis.run.source.notes:
+        restarts = self._restarts()[: None if self.everything else RESTARTS]
+        if notes := [*self.analysis.run.source.notes, *restarts]:
+            self.title("About this log")
+        for note in notes:
             self.line(f"· {plain(note)}", style="dim")
 
     def _changes(self) -> None:

@@ -7,6 +7,7 @@ import math
 
 import pytest
 
+from stabilizer.cli import main
 from stabilizer.runs.loaded import LoadedRun
 from stabilizer.runs.reader import RunError
 from stabilizer.trainers.areal import log as areal
@@ -189,6 +190,17 @@ def test_a_restart_appended_to_the_file_is_an_attempt_of_its_own(tmp_path):
     assert sorted(run.histories) == [0, 1]
     assert run.history.view().series("reward/mean").steps.tolist() == list(range(1, 9))
     assert [event.kind for event in run.history.events] == ["resume"]
+
+
+def test_a_restart_names_the_failure_before_it_and_no_earlier_one(tmp_path, capsys):
+    row, failed = (lambda step: logs.verl(step, {"critic/score/mean": 0.5})), "torch.OutOfMemoryError: out of memory\n"
+    run = run_of(tmp_path, "".join([row(1), row(2), row(3), failed, row(2), failed, row(3), row(2)]))
+    first, second = (run.histories[attempt].events[0].text for attempt in (1, 2))
+    assert "out of memory" in first and second.endswith("from step 3 to 2: a restart")
+    main(["diagnose", str(tmp_path / "train.log")])
+    shown = capsys.readouterr().out
+    assert "· 2 restarts" in shown and "OutOfMemoryError" in shown
+    assert not [line for line in shown.split("\n") if line != line.rstrip()]  # a page that is piped can be pasted
 
 
 def test_validation_of_several_sets_or_of_a_mere_score_is_not_the_accuracy(tmp_path):
