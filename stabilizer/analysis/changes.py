@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from stabilizer.core.metrics import metric
+from stabilizer.core.points import log_floor, wants_log
 from stabilizer.core.stats import median
 from stabilizer.core.text import plain, rounded
 from stabilizer.runs.history import RunView
@@ -132,9 +133,11 @@ def largest(view: RunView, name: str) -> Change | None:
         return clear and _material(name, before, after)
 
     begin, end = _move(level)
+    read = np.log(np.maximum(level, log_floor(level) or level[level > 0].min())) if wants_log(level) else level
+    begin = begin if read is level else _foot(read, begin, end)
     if not counts(begin, end):
         return None
-    first, last = _while_moving(level, begin, end)
+    first, last = _while_moving(read, begin, end)
     change = Change(name, float(level[begin]), float(level[end]), int(steps[first]), int(steps[last]), noise, "")
     if len(values) < FEW:
         return change
@@ -182,6 +185,12 @@ def _move(level: np.ndarray) -> tuple[int, int]:
     past = level[: end + 1]
     begin = int(past.argmin() if rise.max() >= fall.max() else past.argmax())
     return begin, end
+
+
+def _foot(level: np.ndarray, begin: int, end: int) -> int:
+    """Where a move leaves its slow beginning: the place farthest behind the straight line between its ends."""
+    line = np.linspace(level[begin], level[end], end - begin + 1)
+    return begin + int(((line - level[begin : end + 1]) * np.sign(level[end] - level[begin])).argmax())
 
 
 def _noise(values: np.ndarray, window: int) -> float:

@@ -39,6 +39,13 @@ def test_a_ramp_is_said_with_what_the_reward_did():
     assert change.words.endswith("; reward unchanged")
 
 
+def test_a_move_over_decades_begins_where_it_leaves_its_level_and_not_at_the_lowest_row():
+    values = np.concatenate([np.linspace(0.005, 0.03, 100), np.full(300, 0.03), 0.03 * 1.03 ** np.arange(200)])
+    values *= np.exp(0.02 * noise(600, 3))
+    change = largest(view(policy__kl_ref=values), "policy/kl_ref")
+    assert change.before == pytest.approx(0.03, rel=0.2) and 370 <= change.from_step <= 450 and change.to_step > 550
+
+
 def test_of_a_handful_of_rows_the_reward_is_never_called_unchanged():
     said = changes(
         view(policy__entropy=np.array([0.2, 0.2, 0.3, 0.5, 0.9]), reward__mean=np.array([0.4, 0.4, 0.37, 0.3, 0.17]))
