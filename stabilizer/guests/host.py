@@ -13,6 +13,7 @@ from stabilizer.core.earnings import Paid
 from stabilizer.core.knobs import Checkpoint
 from stabilizer.core.records import Action
 from stabilizer.guests.boundary import Boundary
+from stabilizer.guests.clock import LoopClock
 from stabilizer.guests.knobs import LoopControls
 from stabilizer.guests.states import LoopStates
 from stabilizer.live.monitor import Monitor
@@ -27,12 +28,13 @@ class GuestHost(Recorder):
     """Puts every act on record. It is the `Host` of proposals and the `RequestHost` of requests."""
 
     def __init__(
-        self, monitor: Monitor, controls: LoopControls, boundary: Boundary, states: LoopStates | None = None,
-        pay: Pay | None = None, earlier: Sequence[Action] = (),
+        self, monitor: Monitor, controls: LoopControls, boundary: Boundary, clock: LoopClock,
+        states: LoopStates | None = None, pay: Pay | None = None, earlier: Sequence[Action] = (),
     ):  # fmt: skip
         super().__init__(monitor, earlier)
         self._controls = controls
         self._boundary = boundary
+        self._clock = clock
         self._states = states
         self._pay = pay
         self.last_step = 0
@@ -57,7 +59,7 @@ class GuestHost(Recorder):
         if self._states is not None:
             self._states.attempt = self.monitor.writer.attempt
         self.last_step = checkpoint.step
-        self.declare(checkpoint.step + 1, "rollback", text, **data)
+        self.declare(checkpoint.step + 1, "rollback", text, returns=self._clock.returns, **data)
 
     def fork(self, changes: Mapping[str, Mapping[str, float]], steps: int) -> Fork:
         """Refused."""

@@ -18,6 +18,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import queue
+import re
 import sys
 import threading
 import time
@@ -32,6 +33,7 @@ from stabilizer.core.metrics import VOCABULARY
 from stabilizer.core.records import Finding, RunState, Sample
 from stabilizer.formats.rows import definition, number
 from stabilizer.guests.boundary import Boundary
+from stabilizer.guests.clock import LoopClock
 from stabilizer.guests.earlier import changed, record
 from stabilizer.guests.host import GuestHost, Pay
 from stabilizer.guests.knobs import LoopControls, LoopKnob, Rates, our_name, scale_of
@@ -60,6 +62,8 @@ IDLE_S = 1.0
 """Seconds between heartbeats and looks for requests while no row arrives."""
 LONGEST_SETTING = 500
 """Characters of a setting that is kept as text."""
+NUMBER = re.compile(r"\d[\d,.]*")
+"""A trouble whose numbers alone changed is not said again."""
 CLOSING_S = 30.0
 """Longest wait at the end for rows that are still queued."""
 
@@ -122,6 +126,7 @@ class GuestRun:
             self._config_before = earlier.about.get("config", {})
             self._monitor.retrace(earlier)
             self._monitor.history.about = writer.about
+        self._clock = LoopClock(earlier.events if earlier else ())
         self._boundary = Boundary(self._status)
         self._states: LoopStates | None = None
         if keeper is not None:
@@ -129,7 +134,9 @@ class GuestRun:
             self._states = LoopStates(folder, keeper, self._boundary, every=checkpoint_every, restored=self._restored)
             self._states.attempt = writer.attempt + (1 if earlier else 0)
         self._controls = LoopControls(self.path, self._states)
-        self._host = GuestHost(self._monitor, self._controls, self._boundary, self._states, pay, entries)
+        self._host = GuestHost(
+            self._monitor, self._controls, self._boundary, self._clock, self._states, pay, entries
+        )  # fmt: skip
         self._host.last_step = max(self._monitor.history.step, 0)
         self._requests = Requests(self._host, self.path, self._controls)
         self._engine = RemedyEngine(mode, self._controls, self._monitor.watch, self._host, entries)
@@ -146,10 +153,6 @@ class GuestRun:
         self._rows: queue.Queue[_Row | Callable[[], object] | None] = queue.Queue(WAITING)
         """Rows, other writes, and None at the end: the thread alone writes while it lives."""
         self._dropped = 0
-        self._loop_step = 0
-        """The loop's own count of its steps, which never goes back."""
-        self._lost = 0
-        """Steps that returns to a checkpoint threw away: the run's step is the loop's less these."""
         self._branch = 0
         self._newest: _Row | None = None
         self._findings: tuple[Finding, ...] = ()
@@ -170,7 +173,7 @@ class GuestRun:
         """Log a row and apply what was asked of the run; numbers that are no numbers are left out."""
         caught_up = self._newest is None or self._newest.judged.is_set()
         try:
-            self._loop_step = _counted(self._loop_step, step)
+            self._clock.loop = _counted(self._clock.loop, step)
             self.heart.beat(self._step)
             self._follow()
             numbers = dict(_numbers(metrics))
@@ -201,9 +204,9 @@ class GuestRun:
 
     def begin(self, step: int = 0) -> None:
         """The training begins after a step: save the state that it starts from, where fixes may be applied."""
-        self._loop_step = step
+        self._clock.begin(step)
         if self._states is not None:
-            self._states.go_on(step)
+            self._states.go_on(self._step)
         self._between_steps(wait=False)
 
     def watch_only(self, why: str) -> None:
@@ -231,7 +234,7 @@ class GuestRun:
     @property
     def _step(self) -> int:
         """The run's step after which the loop is."""
-        return self._loop_step - self._lost
+        return self._clock.step
 
     def _between_steps(self, *, wait: bool) -> None:
         """Save a checkpoint that is due, and do what the run's thread asks for until it has judged the newest row."""
@@ -257,7 +260,7 @@ class GuestRun:
     def _restored(self, checkpoint: Checkpoint) -> None:
         """The loop has the state of a checkpoint: its steps count from there, and rows that wait are of another
         branch."""
-        self._lost = self._loop_step - checkpoint.step
+        self._clock.went_back_to(checkpoint.step)
         self._branch += 1
 
     def _follow(self) -> None:
@@ -372,6 +375,8 @@ class GuestRun:
             if self._dropped:
                 self._host.note(f"{self._dropped:,} rows were not kept: nothing could be written for a while")
             self._monitor.close(state, self._step, self._engine.mode)
+            if refused := self._refused():
+                self._print(f"stabilizer: records of the run are missing: {'; '.join(refused)}")
             end(self._mirrors)
         except Exception as error:
             self.complain("finish", error)
@@ -435,6 +440,16 @@ class GuestRun:
                 self.complain("monitor", error)
             if isinstance(row, _Row):
                 row.judged.set()
+            self._tell_troubles()
+
+    def _tell_troubles(self) -> None:
+        """Say on stderr, once each, what became of the records: a disk that refuses them, a folder that was moved."""
+        writer = self._monitor.writer
+        refused = [f"{text}; rows wait in memory until it can be written" for text in self._refused()]
+        for text in (*self._monitor.take_troubles(), *filter(None, [writer.displaced]), *refused):
+            if (kind := NUMBER.sub("#", text)) not in self._troubled:
+                self._troubled.add(kind)
+                self._print(f"stabilizer: {text}")
 
     def _take(self, row: _Row) -> None:
         if row.branch != self._branch:
@@ -457,7 +472,9 @@ class GuestRun:
         self._monitor.begin_attempt(step, "resume")
         words = changed(config_before, self._monitor.writer.about["config"])
         more = f"; changed: {words}" if words else ""
-        self._host.declare(step, "resume", f"another attempt goes on with step {step}{more}")
+        self._host.declare(
+            step, "resume", f"another attempt goes on with step {step}{more}", returns=self._clock.returns
+        )
         self._host.last_step = step - 1
         begun_with = {name: self._controls.base(name) for name, knob in self._knobs.items() if knob.follows}
         self._requests.recover(begun_with)
@@ -513,13 +530,22 @@ class GuestRun:
         """Say a failure of ours once, on stderr and in the run."""
         self._report(f"stabilizer: {what}: {type(error).__name__}: {error}")
 
+    def _refused(self) -> list[str]:
+        """What the disk does not take."""
+        writer = self._monitor.writer
+        return [text for text in writer.problems() if text != writer.displaced]
+
     def _report(self, text: str) -> None:
         if text in self._troubled:
             return
         self._troubled.add(text)
-        with contextlib.suppress(Exception):  # stderr may be closed
-            print(text, file=sys.stderr)
+        self._print(text)
         self._write(lambda: self._host.note(text))
+
+    @staticmethod
+    def _print(text: str) -> None:
+        with contextlib.suppress(Exception):  # stderr may be closed
+            print(text, file=sys.stderr, flush=True)
 
     def _write(self, write: Callable[[], object]) -> None:
         """Write something else than a row: in the thread, or here when it is over."""

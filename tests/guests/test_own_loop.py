@@ -7,6 +7,7 @@ import math
 import os
 import subprocess
 import sys
+import textwrap
 import threading
 import time
 from pathlib import Path
@@ -291,3 +292,26 @@ def test_no_adapter_imports_a_library_before_it_is_used():
     code += "print(sorted(heavy & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_disk_that_refuses_rows_is_said_once_and_at_the_end(tmp_path):
+    code = f"""
+        import resource, stabilizer
+        run = stabilizer.init("mine", runs={str(tmp_path / "runs")!r})
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+        for step in range(1, 201):
+            run.log({{"reward": 0.5, "kl": 0.01}}, step)
+        run.finish()
+        print("trained")
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "trained\n" and done.stderr.count("File too large; rows wait in memory") == 1
+    assert done.stderr.count("records of the run are missing") == 1
+
+
+def test_a_folder_that_is_moved_is_said_while_the_loop_goes_on(tmp_path, capsys):
+    run = GuestRun("moved", runs=tmp_path / "runs")
+    steps(run, 3)
+    run.path.rename(tmp_path / "elsewhere")
+    assert waited(lambda: run.log({"reward": 0.3}) and "was moved or deleted" in capsys.readouterr().err)
+    run.finish()
