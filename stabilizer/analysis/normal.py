@@ -234,10 +234,10 @@ def reward_out_of_unit(view: RunView) -> str:
     ]
     if len(reward) < 2 or (reward.min() >= 0 and reward.max() <= 1):
         return ""
-    of = f" of {len(parts)} functions" if len(parts) > 1 else ""
+    made = f"the weighted sum of {len(parts)} functions" if len(parts) > 1 else "a score"
     return (
-        f"the reward runs from {reward.min():.3g} to {reward.max():.3g}: it is the weighted sum{of}, with penalties"
-        " where there are any, and has no fixed range; GRPO uses only differences within a group"
+        f"the reward runs from {reward.min():.3g} to {reward.max():.3g}: it is {made} and has no fixed range or zero;"
+        " only differences between answers teach, so watch whether it rises"
     )
 
 

@@ -12,8 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from stabilizer.detectors.evidence.settings import penalised
 from stabilizer.detectors.system.first_rows import BEYOND_TEXT
 from stabilizer.runs.history import RunView
+from stabilizer.trainers.settings import configured
 
 FEW = 24
 """Rows up to which signs are shown; with more, the detectors judge."""
@@ -45,6 +47,8 @@ DRIFTED = 0.5
 """KL to the reference in nats a token; runs that stay sane end below 0.1."""
 FAR_ANSWER = 18.0
 """KL in nats an answer: three times the 6 at which TRL's PPO holds it by default (`target`)."""
+RECOMPUTED = 5e-4
+"""KL in nats between two passes of the same weights; rounding of bfloat16 alone gives 1e-5 to 1e-4."""
 APART = 0.01
 """KL between engine and trainer on the same weights; 1e-4 to 1e-3 is rounding."""
 GAP = 0.04
@@ -253,9 +257,15 @@ def reward_falls(view: RunView) -> Answer:
              ("optim/grad_norm", "gradient norm"), ("rollout/truncated_frac", "share of answers cut"))  # fmt: skip
     moved = [f"{word} {move[0]:.3g} to {move[1]:.3g}" for name, word in named if (move := _trend(view, name))]
     rate = _last(view, "optim/lr")
+    what = f"the reward fell from {before:.3g} to {after:.3g} over the rows"
+    if (name := penalised(view)) and (trained := _trend(view, name)) and trained[1] > trained[0]:
+        return (
+            f"{what}, and after its KL penalty ({name}) it rose from {trained[0]:.3g} to {trained[1]:.3g}",
+            "training optimises the penalised reward, so the penalty outweighs the task: halve the weight of the KL"
+            " penalty (algorithm.kl_ctrl.kl_coef, kl_coef) until both rise together",
+        )
     return (
-        f"the reward fell from {before:.3g} to {after:.3g} over the rows{'; meanwhile ' if moved else ''}"
-        + ", ".join(moved),
+        f"{what}{'; meanwhile ' if moved else ''}" + ", ".join(moved),
         f"steps too large for the batch are the usual reason: a learning rate 3 to 10 times lower{_at(rate)}, more"
         " prompts a batch, a KL weight; start again from a checkpoint before it began to fall",
     )
@@ -293,6 +303,23 @@ def critic_outgrown(view: RunView) -> Answer:
         f" {reward[1]:.3g}",
         "returns grow faster than the critic follows: scale or normalise rewards (running mean and deviation, clips),"
         " gamma below 1, a higher learning rate for the critic; advantages are biased until its loss falls again",
+    )
+
+
+def ratio_leaves_one(view: RunView) -> Answer:
+    """Old and new log-probabilities differ although the policy has not changed between them."""
+    trainer = str(view.about("trainer"))
+    once = (configured(view.about("config"), trainer, name) == 1 for name in ("updates", "inner"))
+    clip, kl = _last(view, "policy/clip_frac"), _last(view, "policy/kl_old")
+    if not (clip or abs(kl or 0) > RECOMPUTED) or not all(once):
+        return None
+    parts = [f"{clip:.2%} of tokens are clipped" if clip else "", f"the KL of the update is {kl:.2g}" if kl else ""]
+    return (
+        f"one update is made of a batch, so old and new log-probabilities are of the same weights and every ratio"
+        f" should be 1, but {' and '.join(filter(None, parts))}",
+        "the two passes compute differently: give both the same micro-batch (log_prob_micro_batch_size_per_gpu ="
+        " ppo_micro_batch_size_per_gpu in veRL), padding, dropout off and attention kernel, or drop the first pass and"
+        " use the engine's log-probabilities with importance weights",
     )
 
 
@@ -537,6 +564,7 @@ SIGNS: tuple[tuple[str, Callable[[RunView], Answer], str], ...] = (
     ("never-ends", never_ends, ""),
     ("engine-apart", engine_apart, ""),
     ("ratios-far", ratios_far, ""),
+    ("ratio-leaves-one", ratio_leaves_one, ""),
     ("samples-stale", samples_stale, ""),
     ("signal-rare", signal_rare, "dead-groups"),
     ("generation-rules", generation_rules, ""),

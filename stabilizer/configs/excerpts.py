@@ -1,4 +1,5 @@
-"""The settings in a text that holds other things too: fenced blocks of Markdown, a command, a call or a mapping.
+"""The settings in a text that holds other things too: fenced blocks of Markdown, a command or its arguments alone, a
+call or a mapping.
 
 An excerpt is the text with every other line blank, so that the numbers of its lines hold.
 """
@@ -30,6 +31,10 @@ _COMMAND = re.compile(
     r"(?:python[\d.]{0,5}|accelerate|torchrun|deepspeed|ray|swift|llamafactory-cli|lmf|trl|axolotl|rl)\s"
 )
 _ASSIGNED = re.compile(r"\s{0,20}(?:export )?[A-Za-z_]\w{0,60}=\S{1,300}\s{0,20}$")
+_ARGUMENT = re.compile(r"(?:\+\+|\+|~)?[A-Za-z_]\w{0,60}(?:\.[\w-]{1,60}){1,12}=\S|--[A-Za-z][\w-]{2,60}(?:[\s=]|$)")
+"""The beginning of an argument of a command: an override `group.key=value` of Hydra, or a flag."""
+LEAST_ARGUMENTS = 3
+"""Arguments without their command that are settings; fewer stand in prose and logs."""
 _CALL = re.compile(r"\b[A-Z]\w{1,40}(?:Config|Arguments|Trainer)\(")
 _CALL_LINES = 200
 """Lines of a call in Python."""
@@ -44,19 +49,20 @@ def excerpts(path: Path, text: str) -> Iterator[tuple[Path, str]]:
     fenced = list(islice((block for block in _fenced(lines) if block[1]), MOST_BLOCKS))
     yield from ((path.with_suffix(suffix), _only(lines, kept)) for suffix, kept in fenced)
     outside = sorted(set(range(len(lines))).difference(*(kept for _, kept in fenced)))
-    ways: tuple[tuple[str, Callable[[Sequence[str]], list[int]]], ...] = (
-        (".sh", _commands), (".py", _call), (".yaml", _mapping),
+    ways: tuple[tuple[str, Callable[[Sequence[str]], list[int]], str], ...] = (
+        (".sh", _commands, ""), (".sh", _arguments, " \\"), (".py", _call, ""), (".yaml", _mapping, ""),
     )  # fmt: skip
-    for suffix, found_in in ways:
+    for suffix, found_in, end in ways:
         if found := found_in([lines[number] for number in outside]):
-            yield path.with_suffix(suffix), _only(lines, [outside[place] for place in found])
+            yield path.with_suffix(suffix), _only(lines, [outside[place] for place in found], end)
 
 
-def _only(lines: Sequence[str], kept: Sequence[int]) -> str:
-    """The text with those lines alone, moved to the margin together."""
+def _only(lines: Sequence[str], kept: Sequence[int], end: str = "") -> str:
+    """The text with those lines alone, moved to the margin together, each with an end that joins it to the next."""
     wanted = set(kept)
-    shown = (_PROMPT.sub("", line) if number in wanted else "" for number, line in enumerate(lines))
-    return textwrap.dedent("\n".join(shown)) + "\n"
+    shown = ((_PROMPT.sub("", line) if number in wanted else "") for number, line in enumerate(lines))
+    joined = (line.rstrip("\\ ") + end if end else line for line in shown)
+    return textwrap.dedent("\n".join(joined)) + "\n"
 
 
 def _fenced(lines: Sequence[str]) -> Iterator[tuple[str, list[int]]]:
@@ -85,6 +91,13 @@ def _commands(lines: Sequence[str]) -> list[int]:
 def _continues(before: str, line: str) -> bool:
     """Whether a line goes on with the command of the line before."""
     return before.endswith("\\") or bool(before and line.lstrip().startswith("--"))
+
+
+def _arguments(lines: Sequence[str]) -> list[int]:
+    """The lines that begin with an argument of a command, which itself is missing."""
+    kept = [number for number, line in enumerate(lines) if _ARGUMENT.match(line.lstrip()[:200])]
+    count = sum(bool(_ARGUMENT.match(word)) for number in kept for word in lines[number].split())
+    return kept if count >= LEAST_ARGUMENTS else []
 
 
 def _call(lines: Sequence[str]) -> list[int]:

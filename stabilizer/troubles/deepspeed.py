@@ -69,6 +69,18 @@ TROUBLES = (
         "AssertionError: {'id': 0, 'status': 'AVAILABLE', 'numel': 8, 'active_sub_modules': {2}}",
     ),
     Trouble(
+        id="deepspeed/order-lost",
+        shows=("pop from an empty deque", "already in registry", "'status': 'NOT_AVAILABLE'", "'status': 'INFLIGHT'"),
+        frames=("partitioned_param_coordinator", "partition_parameters", "parameter_offload", "zero/"),
+        cause="ZeRO-3 loads parameters in the order of the pass before, and this pass uses them in another: generation between two training passes, a reference or value model that shares "
+        "weights, a part that is skipped for some batches, or experts",
+        fix="ZeRO-2 (or FSDP) if it fits; else an engine for generation instead of model.generate, a reference of its own (no shared weights), stage3_prefetch_bucket_size 0, and for experts "
+        "deepspeed.utils.set_z3_leaf_modules; upgrade DeepSpeed",
+        source="deepspeedai/DeepSpeed#4194", certainty="likely",
+        example='  File "/x/site-packages/deepspeed/runtime/zero/partitioned_param_coordinator.py", line 301, in fetch_sub_module\n'
+        "IndexError: pop from an empty deque",
+    ),
+    Trouble(
         id="deepspeed/auto-left",
         shows=("invalid literal for int() with base 10: 'auto'", "not supported between instances of 'int' and 'str'...auto"),
         cause="an 'auto' of the DeepSpeed configuration was not filled in: the script starts DeepSpeed itself, or through a "

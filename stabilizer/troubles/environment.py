@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from stabilizer.troubles.arithmetic import whole
 from stabilizer.troubles.trouble import Trouble, Values
 
@@ -19,63 +21,76 @@ def _nonempty(values: Values) -> dict[str, object]:
     return {}
 
 
-TROUBLES = (
-    Trouble(
-        id="versions/module-gone",
-        shows=("No module named 'vllm.{name:w}'", "No module named 'transformers.{name:w}'", "No module named 'trl.{name:w}'",
-               "No module named 'torch.{name:w}'", "No module named 'verl.{name:w}'", "No module named 'sglang.{name:w}'",
-               "No module named 'megatron.{name:w}'"),
-        cause="the installed release has no module {name}: it was moved or removed since the calling code was written, or "
-        "comes from a newer release",
-        fix=TOGETHER, source="verl-project/verl: installation", certainty="likely", kind="config-error",
-        example="ModuleNotFoundError: No module named 'vllm.worker.worker_base'",
+def _release(what: str, shows: tuple[str, ...], cause: str, example: str, fix: str = "", **more: Any) -> Trouble:
+    """Two packages of releases that do not fit together, by what one misses of the other."""
+    return Trouble(
+        id=f"versions/{what}", shows=shows, cause=cause, fix=f"{fix}; {TOGETHER}" if fix else TOGETHER, example=example,
+        kind="config-error", **({"source": "huggingface/trl: installation", "certainty": "possible"} | more),
+    )  # fmt: skip
+
+
+_KNOWN = ("torch", "transformers", "trl", "datasets", "triton", "ray", "vllm", "verl", "sglang", "megatron")
+"""Packages whose parts go missing with a release, not with a mistake in the user's code."""
+_OF_CALLER = "trl/trainer/grpo_trainer.py"
+_RELEASES = (
+    _release(
+        "module-gone", tuple(f"No module named '{package}.{{name:w}}'" for package in _KNOWN),
+        "the installed release has no module {name}: it was moved or removed since the calling code was written, or comes "
+        "from a newer release",
+        "ModuleNotFoundError: No module named 'vllm.worker.worker_base'", certainty="likely",
     ),
-    Trouble(
-        id="versions/cannot-import",
-        shows=("cannot import name '{name:w}' from '{module:w}'",),
-        cause="{module} of the installed release has no {name}: it was renamed, moved or removed, or comes with a later one; the "
+    _release(
+        "cannot-import", ("cannot import name '{name:w}' from '{module:w}'",),
+        "{module} of the installed release has no {name}: it was renamed, moved or removed, or comes with a later one; the "
         "importing code was written for another release",
-        fix="install the release of that package which the importing one names, or upgrade the importing one; " + TOGETHER,
-        source="python: importlib", certainty="possible", kind="config-error",
-        example="ImportError: cannot import name 'EntryNotFoundError' from 'datasets.utils' (/x/datasets/utils/__init__.py)",
+        "ImportError: cannot import name 'EntryNotFoundError' from 'datasets.utils' (/x/datasets/utils/__init__.py)",
+        "install the release of that package which the importing one names, or upgrade the importing one",
     ),
-    Trouble(
-        id="versions/attribute-of-module",
-        shows=("module '{module:w}' has no attribute '{name:w}'",),
-        cause="the installed release of {module} has no {name}: the calling code was written for another release",
-        fix=TOGETHER, source="huggingface/trl: installation", certainty="possible", kind="config-error",
-        example="AttributeError: module 'xformers.ops' has no attribute 'memory_efficient_attention'",
+    _release(
+        "library-has-no",
+        tuple(f"module '{package}{rest}' has no attribute '{{name:w}}'" for package in _KNOWN for rest in ("", ".{rest:w}")),
+        "the installed release has no {name}: the calling code was written for a newer (or much older) one",
+        "AttributeError: module 'torch.library' has no attribute 'register_fake'",
+        "upgrade the package that the message names, or pin the caller to a release of its time", certainty="likely",
     ),
-    Trouble(
-        id="versions/attribute-of-object",
-        shows=("'{kind:w}' object has no attribute '{name:w}'",), frames=LIBRARY,
-        cause="{caller} reads {name} of a {kind}, and the installed release has none: it was renamed or removed, so {caller} and the "
-        "package of {kind} are of different releases",
-        fix="upgrade {caller} if {kind} is of a newer package, or install the release of that package which {caller} names; " + TOGETHER, source="huggingface/trl: installation", certainty="possible", kind="config-error",
-        example='  File "/x/site-packages/trl/trainer/grpo_trainer.py", line 404, in f\n'
+    _release(
+        "attribute-of-module", ("module '{module:w}' has no attribute '{name:w}'",),
+        "{module} has no {name}: the calling code was written for another release, or a file of yours has the same name",
+        "AttributeError: module 'xformers.ops' has no attribute 'memory_efficient_attention'",
+    ),
+    _release(
+        "attribute-of-object", ("'{kind:w}' object has no attribute '{name:w}'",),
+        "{caller} reads {name} of a {kind}, and the installed release has none: it was renamed or removed, so {caller} and "
+        "the package of {kind} are of different releases",
+        f"  File \"/x/site-packages/{_OF_CALLER}\", line 404, in f\n"
         "AttributeError: 'Qwen2_5_VLConfig' object has no attribute 'hidden_size'",
+        "upgrade {caller} if {kind} is of a newer package, or install the release of that package which {caller} names",
+        frames=LIBRARY,
     ),
-    Trouble(
-        id="versions/unexpected-keyword",
-        shows=("got an unexpected keyword argument '{key:w}'",), frames=LIBRARY,
-        cause="{caller} passes {key}, and the called function of the installed release has no such argument: {caller} and the package "
-        "it calls are of different releases",
-        fix="upgrade both together (pip install -U {caller} {above}), or pin the older one to what the other names; " + TOGETHER, source="huggingface/trl: installation", certainty="possible", kind="config-error",
-        example='  File "/x/site-packages/trl/trainer/grpo_trainer.py", line 404, in f\n'
+    _release(
+        "unexpected-keyword", ("got an unexpected keyword argument '{key:w}'",),
+        "{caller} passes {key}, and the called function of the installed release has no such argument: {caller} and the "
+        "package it calls are of different releases",
+        f"  File \"/x/site-packages/{_OF_CALLER}\", line 404, in f\n"
         "TypeError: unwrap_model_for_generation() got an unexpected keyword argument 'is_peft_model'",
+        "upgrade both together (pip install -U {caller} {above}), or pin the older one to what the other names",
+        frames=LIBRARY,
     ),
-    Trouble(
-        id="versions/other-arguments",
-        shows=("{name:w}() takes {n} positional argument", "{name:w}() takes from {n} to {m} positional arguments",
-               "{name:w}() missing {n} required positional argument", "{name:w}() missing {n} required keyword-only argument"),
-        frames=(*LIBRARY, "unsloth_compiled_cache"), innermost=True,
-        cause="installed code calls {name} with other arguments than it takes: the two packages are of different releases",
-        fix="upgrade both together (with Unsloth: unsloth and unsloth_zoo, then delete unsloth_compiled_cache), or pin the newer to "
-        "what the older names; " + TOGETHER,
-        source="unslothai/unsloth#2738", certainty="likely", kind="config-error",
-        example='  File "/x/unsloth_compiled_cache/UnslothGRPOTrainer.py", line 1490, in compute_loss\n'
+    _release(
+        "other-arguments",
+        ("{name:w}() takes {n} positional argument", "{name:w}() takes from {n} to {m} positional arguments",
+         "{name:w}() missing {n} required positional argument", "{name:w}() missing {n} required keyword-only argument"),
+        "installed code calls {name} with other arguments than it takes: the two packages are of different releases",
+        '  File "/x/unsloth_compiled_cache/UnslothGRPOTrainer.py", line 1490, in compute_loss\n'
         "TypeError: grpo_accumulated_loss() missing 1 required positional argument: 'old_hidden_states'",
+        "upgrade both together (with Unsloth: unsloth and unsloth_zoo, then delete unsloth_compiled_cache), or pin the newer "
+        "to what the older names",
+        frames=(*LIBRARY, "unsloth_compiled_cache"), innermost=True, certainty="likely", source="unslothai/unsloth#2738",
     ),
+)  # fmt: skip
+
+TROUBLES = (
+    *_RELEASES,
     Trouble(
         id="vllm/v1-engine-internals",
         shows=("'LLMEngine' object has no attribute 'model_executor'", "'LLM' object has no attribute 'llm_engine'",

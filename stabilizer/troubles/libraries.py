@@ -248,7 +248,7 @@ TROUBLES = (
         cause="{name} imports itself: a file of yours has the same name, or two packages import each other",
         fix="rename your file or folder named {name} (and delete its __pycache__), or import inside the function; a broken "
         "installation needs a reinstall of {name}",
-        source="python: import system", certainty="likely", kind="config-error",
+        source="python: import system", certainty="certain", kind="config-error",
         example="AttributeError: partially initialized module 'trl' has no attribute 'GRPOTrainer' (most likely due to a circular "
         "import)",
     ),
@@ -510,18 +510,6 @@ TROUBLES = (
         example="ImportError: /x/site-packages/causal_conv1d_cuda.cpython-311-x86_64-linux-gnu.so: undefined symbol: _ZN3c104cuda9SetDeviceEi",
     ),
     Trouble(
-        id="versions/library-has-no",
-        shows=("module 'torch{rest:w}' has no attribute '{name:w}'", "module 'transformers{rest:w}' has no attribute '{name:w}'",
-               "module 'torch' has no attribute '{name:w}'", "module 'transformers' has no attribute '{name:w}'", "module 'trl{rest:w}' has no "
-               "attribute '{name:w}'", "module 'datasets{rest:w}' has no attribute '{name:w}'", "module 'triton{rest:w}' has no attribute '{name:w}'",
-               "module 'ray{rest:w}' has no attribute '{name:w}'"),
-        cause="the installed release has no {name}: the calling code was written for a newer (or much older) one",
-        fix="upgrade the package that the message names, or pin the caller to a release of its time; install trainer, torch, vLLM, transformers and "
-        "flash-attn as one set, as the trainer's requirements name them",
-        source="pytorch/pytorch: releases", certainty="likely", kind="config-error",
-        example="AttributeError: module 'torch.library' has no attribute 'register_fake'",
-    ),
-    Trouble(
         id="python/event-loop",
         shows=("asyncio.run() cannot be called from a running event loop", "This event loop is already running"),
         cause="asynchronous code is started inside a loop that already runs, as in a notebook or inside an asynchronous worker",
@@ -591,6 +579,15 @@ TROUBLES = (
         fix="unset http_proxy and https_proxy (or no_proxy for the server's address) for local servers, then look at the server's log and load",
         source="python: requests", certainty="possible", kind="infrastructure",
         example="requests.exceptions.HTTPError: 502 Server Error: Bad Gateway for url: http://127.0.0.1:8000/generate/",
+    ),
+    Trouble(
+        id="service/hung-up",
+        shows=("ServerDisconnectedError", "Server disconnected without sending a response", "RemoteDisconnected('Remote end closed connection without response')",
+               "ConnectionResetError: [Errno 104] Connection reset by peer"),
+        cause="the server that was asked (an engine, a reward model or a tool) closed the connection before it answered: it died, was restarted, or closes idle connections",
+        fix="look into that server's log at this time first: its own error is the cause. If it still runs: fewer requests at a time, a longer keep-alive, and one retry",
+        source="aio-libs/aiohttp: client exceptions", certainty="possible", consequence=True, kind="infrastructure",
+        example="aiohttp.client_exceptions.ServerDisconnectedError: Server disconnected",
     ),
     Trouble(
         id="service/openai-connection",

@@ -50,6 +50,14 @@ TROUBLES = (
         example="RuntimeError: world_size (6) is not divisible by 4",
     ),
     Trouble(
+        id="slime/overlap-twice",
+        shows=("When overlap_grad_reduce is True, config.no_sync_func must be None",),
+        cause="slime calls Megatron's training once a rollout, and with --overlap-grad-reduce the second call finds what the first one installed",
+        fix="leave --overlap-grad-reduce and --overlap-param-gather out, or take a release with slime's PR 1857",
+        source="THUDM/slime#1857", certainty="certain", kind="config-error",
+        example="AssertionError: When overlap_grad_reduce is True, config.no_sync_func must be None; a custom no_sync_func is not supported",
+    ),
+    Trouble(
         id="slime/router-unhealthy",
         shows=("Failed to connect to router", "No healthy workers available", "No available workers (all circuits open or unhealthy)"),
         cause="the SGLang router has no healthy engine behind it: engines are still loading, crashed, or a proxy is in "
@@ -760,6 +768,32 @@ TROUBLES = (
         fix="the innermost lines of the traceback name it: print it there and follow it to where it is set; in a trainer's code it is mostly an optional setting that this path needs",
         source="python: None", certainty="possible",
         example="TypeError: 'NoneType' object is not subscriptable",
+    ),
+    Trouble(
+        id="python/unbound",
+        shows=("local variable '{name:w}' referenced before assignment", "cannot access local variable '{name:w}' where it is not associated with a value"),
+        cause="the line that sets {name} was not reached: it stands in a branch for another setting or model, in a loop over nothing, or in a try whose error was swallowed",
+        fix="look in the innermost function for where {name} is set and which condition leads there; print what the condition or the loop depends on. In a trainer's code it is mostly a "
+        "combination of settings that nobody tried, or an empty batch",
+        source="python: local variables", certainty="likely",
+        example="UnboundLocalError: cannot access local variable 'loss' where it is not associated with a value",
+    ),
+    Trouble(
+        id="python/not-json",
+        shows=("Object of type {kind:w} is not JSON serializable",),
+        cause="a {kind} is written as JSON, which holds only numbers, text, lists and mappings: a metric, a sample or a setting that is none of these",
+        fix="convert it where it is logged or saved: float(x) or x.item() for one number, x.tolist() for several, str(x) for a dtype or path",
+        source="python: json", certainty="certain",
+        example="TypeError: Object of type Tensor is not JSON serializable",
+    ),
+    Trouble(
+        id="checkpoint/name-not-number",
+        shows=("invalid literal for int() with base 10: '{text:t}'",), frames=("checkpoint", "ckpt"),
+        cause="the folder of checkpoints holds a name with {text} where the trainer expects the number of a step: a converted, renamed or hand-made folder",
+        fix="move it out of that folder (a converted model beside its checkpoint is enough to stop resuming and cleaning up), and restart",
+        source="NVIDIA-NeMo/RL#1107", certainty="certain", kind="config-error",
+        example='  File "/x/nemo_rl/utils/checkpoint.py", line 233, in get_latest_checkpoint_path\n'
+        "ValueError: invalid literal for int() with base 10: '10-hf'",
     ),
     Trouble(
         id="python/assert-divides",

@@ -17,7 +17,7 @@ TROUBLES = (
         id="torch/two-dtypes",
         shows=("mat1 and mat2 must have the same dtype, but got {one:w} and {two:w}$",
                "self and mat2 must have the same dtype, but got {one:w} and {two:w}$",
-               "expected m1 and m2 to have the same dtype, but got: {one:w} != {two:w}"),
+               "expected m1 and m2 to have the same dtype, but got: {one:w} != {two:w}", "Found dtype {one:w} but expected {two:w}$"),
         cause="two parts of the model have different types, {one} and {two}: adapters, a value head, a norm or logits were left "
         "in float32 beside bf16 or fp16 weights",
         fix="load everything with one torch_dtype and run under autocast (bf16=True); cast the odd part: "
@@ -33,8 +33,27 @@ TROUBLES = (
         "length, or all of it is masked",
         fix="leave out prompts that are too long (data.filter_overlong_prompts, max_prompt_length), or raise the length until prompt and answer fit (max_seq_length, "
         "max_model_len, policy.max_total_sequence_length); otherwise print the shapes before that line",
-        source="NVIDIA-NeMo/RL#623", certainty="likely",
+        source="NVIDIA-NeMo/RL#623", certainty="possible",
         example="IndexError: argmax(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim with the 'dim' argument.",
+    ),
+    Trouble(
+        id="torch/fsdp-states",
+        shows=("expected to be in states [...] but current state is",),
+        cause="FSDP's passes came out of order: a part of the model was called outside the forward of the wrapped model, one forward followed another before its backward, or an error inside a "
+        "pass was caught and the training went on",
+        fix="look for the first error above this one. Call the wrapped model alone (its forward takes images and videos too), put no try around a pass, and disable gradient checkpointing once to "
+        "see whether it is the recomputed pass",
+        source="hiyouga/EasyR1#397", certainty="possible",
+        example="ValueError: expected to be in states [<TrainingState.FORWARD_BACKWARD: 2>] but current state is TrainingState.IDLE",
+    ),
+    Trouble(
+        id="torch/fsdp-not-on-device",
+        shows=("Expects tensor to be on the compute device {device:w}, was on {where:w}",),
+        cause="FSDP computes on {device} and finds its parameters on {where}: they were offloaded and not brought back before this pass",
+        fix="switch the trainer's own offload off for this model (actor_rollout_ref.actor.fsdp_config.param_offload=False and that of ref and critic in veRL), "
+        "or upgrade the trainer: each pass must load the parameters first",
+        source="verl-project/verl#181", certainty="likely", kind="config-error",
+        example="AssertionError: Expects tensor to be on the compute device cuda:0, was on cpu",
     ),
     Trouble(
         id="torch/optimizer-state-device",

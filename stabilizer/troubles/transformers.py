@@ -514,6 +514,15 @@ TROUBLES = (
         example="ValueError: --load_best_model_at_end requires the save and eval strategy to match, but found",
     ),
     Trouble(
+        id="transformers/best-model-metric",
+        shows=("The `metric_for_best_model` training argument is set to '{name:w}', which is not found in the evaluation metrics", "KeyError: 'eval_reward"),
+        cause="the best model is to be chosen by a metric that the evaluation does not return. TRL before 1.5 logs rewards and preference metrics, and keeps them out of that check",
+        fix="upgrade TRL to 1.5 or later, or leave metric_for_best_model and load_best_model_at_end out, keep several checkpoints (save_total_limit) and choose by the logged eval_ metrics. "
+        "For other names: the message lists those that exist",
+        source="huggingface/trl#3384", certainty="likely", kind="config-error",
+        example="KeyError: \"The `metric_for_best_model` training argument is set to 'eval_reward', which is not found in the evaluation metrics.",
+    ),
+    Trouble(
         id="transformers/no-checkpoint",
         shows=("Can't find a valid checkpoint at {path:w}", "No valid checkpoint found in output directory ({path:w})"),
         cause="resume_from_checkpoint was asked for, and {path} holds no whole checkpoint",

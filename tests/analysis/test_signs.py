@@ -44,6 +44,7 @@ CASES = {
         "value__loss": [4.0, 4.1, 4.4, 4.9, 5.5, 5.8, 6.2, 6.6, 7.0, 7.5],
         "reward__mean": [3.0, 3.1, 3.2, 3.4, 3.5, 3.6, 3.8, 3.9, 4.1, 4.2],
     },
+    "ratio-leaves-one": {"policy__clip_frac": [0.008], "policy__kl_old": [0.003]},
     "samples-stale": {"sample_staleness__avg": [12.3]},
     "rewards-slow": {"time__step_s": [390.0], "verl__timing_s__reward": [312.0]},
     "drifted": {"policy__kl_ref": [0.9]},
@@ -63,9 +64,29 @@ CASES = {
 }
 
 
+ONE_UPDATE = {
+    "data.train_batch_size": 256, "actor_rollout_ref.actor.ppo_mini_batch_size": 256,
+    "actor_rollout_ref.actor.ppo_epochs": 1, "algorithm.adv_estimator": "grpo", "actor_rollout_ref.rollout.n": 8,
+}  # fmt: skip
+
+
+def shown(name):
+    """The rows of a case, and the settings that it needs."""
+    made = view(**CASES[name])
+    if name != "ratio-leaves-one":
+        return made
+    return with_settings(ONE_UPDATE, **CASES[name])
+
+
+def with_settings(config, **series):
+    told = History({"run": "made", "trainer": "verl", "config": config})
+    told.append(1, {name.replace("__", "/"): values[-1] for name, values in series.items()})
+    return told.view()
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_the_fact_is_told_with_its_numbers_and_what_to_look_at(name):
-    found = {sign.id: sign for sign in signs(view(**CASES[name]))}
+    found = {sign.id: sign for sign in signs(shown(name))}
     assert name in found and found[name].look
     assert name == "not-a-number" or any(character.isdigit() for character in found[name].what)
 
@@ -84,8 +105,8 @@ def test_a_long_log_is_left_to_the_detectors():
 
 
 def test_what_a_finding_names_is_not_repeated():
-    shown = view(**CASES["answers-cut"])
-    assert signs(shown) and signs(shown, {"capped-length"}) == []
+    cut = view(**CASES["answers-cut"])
+    assert signs(cut) and signs(cut, {"capped-length"}) == []
 
 
 def test_engines_are_compared_by_log_probabilities_too():
@@ -96,6 +117,21 @@ def test_engines_are_compared_by_log_probabilities_too():
 def test_a_reward_that_falls_with_the_policy_is_no_fault_of_its_judge():
     fell = {"reward__mean": [0.7, 0.71, 0.05, 0.04], "policy__entropy": [0.41, 0.4, 0.2, 0.1]}
     assert "reward-drops-alone" not in {sign.id for sign in signs(view(**fell))}
+
+
+def test_a_reward_that_falls_for_its_penalty_is_blamed_on_the_penalty():
+    reward = {"reward__mean": CASES["reward-falls"]["reward__mean"]}
+    (sign,) = signs(view(**reward, verl__critic__rewards__mean=[-0.3 + 0.05 * row for row in range(12)]))
+    assert sign.id == "reward-falls" and "kl_coef" in sign.look and "rose from -0.2" in sign.what
+    (sign,) = signs(view(**reward, verl__critic__rewards__mean=[0.6 - 0.03 * row for row in range(12)]))
+    assert "kl_coef" not in sign.look
+
+
+def test_ratios_of_several_updates_and_of_rounding_leave_one():
+    far = CASES["ratio-leaves-one"]
+    several = ONE_UPDATE | {"actor_rollout_ref.actor.ppo_mini_batch_size": 64}
+    assert signs(with_settings(several, **far)) == signs(view(**far)) == []
+    assert signs(with_settings(ONE_UPDATE, policy__clip_frac=[0.0], policy__kl_old=[4e-5])) == []
 
 
 def test_a_reward_within_its_noise_does_not_fall():
@@ -128,8 +164,7 @@ def test_a_trainer_with_an_engine_is_not_told_to_use_one():
 
 
 def test_games_have_rates_and_entropies_of_their_own():
-    shown = view(fps=[800.0], optim__lr=[3e-4], reward__mean=[-150.0], policy__entropy=[4.2])
-    assert signs(shown) == []
+    assert signs(view(fps=[800.0], optim__lr=[3e-4], reward__mean=[-150.0], policy__entropy=[4.2])) == []
     assert [sign.id for sign in signs(view(fps=[800.0], optim__lr=[0.01], entropy_loss=[-0.001]))] == [
         "entropy-spent", "rate-high",
     ]  # fmt: skip

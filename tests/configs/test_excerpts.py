@@ -36,6 +36,26 @@ def test_a_command_among_prose_is_read_with_the_lines_of_the_text(text):
     assert value == 512 and text.splitlines()[line - 1].strip().endswith("ppo_mini_batch_size=512")
 
 
+OVERRIDES = [line.strip(" \\") for line in COMMAND.splitlines()[1:]]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        PROSE + "\n".join(COMMAND.splitlines()[1:]) + "\nstep:1 - critic/score/mean:0.4 - actor/pg_loss:0.1\n",
+        PROSE + " ".join(OVERRIDES),
+        PROSE + "\n\n# batches\n+".join(OVERRIDES),
+    ],
+)
+def test_overrides_without_their_command_are_read_with_the_lines_of_the_text(text):
+    value, line = keys(text)["actor_rollout_ref.actor.ppo_mini_batch_size"]
+    assert value == 512 and "ppo_mini_batch_size=512" in text.splitlines()[line - 1]
+
+
+def test_flags_without_their_command_are_read():
+    assert keys("--rlhf_type grpo\n--num_generations 8\n--learning_rate 1e-6\n")["num_generations"][0] == 8
+
+
 def test_a_call_in_python_is_read_up_to_its_last_bracket():
     call = "    args = GRPOConfig(\n        output_dir='x', num_generations=8,\n        beta=0.0,\n    )\n"
     text = f"{PROSE}{call}it's slow\n"
@@ -54,6 +74,8 @@ def test_a_fenced_mapping_is_read():
         "```\nTraceback (most recent call last):\n  File 'a.py', line 3\nKeyError: 'x'\n```\n",
         "step: 1\nloss: 0.2\nreward: 0.1\nkl: 0.0\n",
         "{'loss': 0.0, 'reward': 0.3}\n",
+        "self.model.lr=0.1\nuse --beta 0.1 or so\n",
+        "--- a/train.py\n+++ b/train.py\n--- x\n",
     ],
 )
 def test_prose_tracebacks_and_rows_are_no_settings(text):

@@ -167,6 +167,10 @@ CASES = {
         STANDS | {"reward/zero_std_frac": "0.8~0.03x200", "reward/all_pass_frac": "0.75~0.03x200"},
     ),
     "pinned": ("pinned-by-kl", FLAT, STANDS | {"control/beta": "0.5x200", "policy/kl_ref": "0.005%0.1x200"}),
+    "paid for its penalty": (
+        "pinned-by-kl", {"reward/collapse": 150},
+        {"reward/mean": "0.6~0.02x150 0.3~0.02x50", "verl/critic/rewards/mean": "-0.2~0.02x150 0.1~0.02x50"},
+    ),
     "small steps": ("lr-too-low", FLAT, STANDS | {"policy/kl_old": "2e-7%0.2x200", "policy/kl_ref": "0.001%0.1x200"}),
     "rate cut": ("lr-too-low", {"reward/plateau": 100}, STANDS | {"control/lr_scale": "1x60 0.02x140"}),
     "few prompts": ("batch-too-small", FLAT, STANDS | {"batch/prompts": "4x200"}),
@@ -195,6 +199,9 @@ EVIDENCE = {
     "memory that ran out": {"cause": "out-of-memory"},
     "the engine kept old weights": {"metric": "rollout/sync_error"},
 }
+SHOWN = {"weights-frozen": 0.8, "reward-fault": 0.6, "dead-groups": 0.9}
+CASES |= {f"first rows: {cause}": (cause, {"system/first-rows": 150}, {}) for cause in SHOWN}
+EVIDENCE |= {f"first rows: {cause}": {"cause": cause, "confidence": sure} for cause, sure in SHOWN.items()}
 HANGS = {f"a hang: {kind}": kind for kind in STALLS}
 CASES |= {name: (kind, {"system/stalled": 150}, {}) for name, kind in HANGS.items()}
 EVIDENCE |= {name: {"cause": kind, "what": "it waits"} for name, kind in HANGS.items()}
@@ -256,6 +263,10 @@ NOT_CLAIMED = {
         STANDS | {"policy/entropy": "1.0~0.02x30 0.5~0.02x170"},
     ),
     "a usual penalty": ("pinned-by-kl", FLAT, STANDS | {"control/beta": "0.01x200", "policy/kl_ref": "0.005%0.1x200"}),
+    "a penalised reward that falls too": (
+        "pinned-by-kl", {"reward/collapse": 150},
+        {"reward/mean": "0.6~0.02x150 0.3~0.02x50", "verl/critic/rewards/mean": "0.5~0.02x150 0.2~0.02x50"},
+    ),
     "usual steps": ("lr-too-low", FLAT, STANDS | {"policy/kl_old": "1e-3%0.2x200", "policy/kl_ref": "0.005%0.1x200"}),
     "some groups that pass": (
         "saturated", FLAT,

@@ -40,6 +40,14 @@ a smaller step, and a smaller one counts once the reward has suffered."""
 STANDS = 3
 """Rows for which the value in force must differ from the setting: a controller that is switched off takes one."""
 
+PENALISED = ("critic/rewards/mean", "objective/rlhf_reward")
+"""Columns of the reward after its KL penalty, beside the reward itself: veRL's, TRL's PPO."""
+
+
+def penalised(view: RunView) -> str | None:
+    """The column of the reward after its KL penalty; None in a log without one."""
+    return next((name for name in view.names() if name.endswith(PENALISED)), None)
+
 
 class Change(NamedTuple):
     """A setting that is not what it was, or not what it was set to."""

@@ -43,6 +43,14 @@ UNEXPLAINED, LARGE_LOSS = 0.02, 10_000.0
 """Explained variance and value loss of a critic that learns nothing because returns are large."""
 RATE_DECIMALS = 5
 """Decimals of a log in which a usual learning rate, 1e-6, is printed as 0."""
+PROVED, PROBABLE, GUESSED = 0.9, 0.8, 0.6
+"""Confidence in a cause that the rows show, in one that fits all of them best, and in the most usual of several."""
+SILENT = 0.02
+"""Share of the whole reward that a reward function may give at most, over the rows, to count as one that never pays."""
+DRIFTS = 1e-4
+"""KL to the reference, in nats/token, that only weights which change can reach."""
+CUT = 0.25
+"""Share of cut answers at the end from which the limit may explain a reward that falls."""
 SPENT, LOST = 0.05, 0.2
 """Entropy in nats/token below which nearly every token is certain, and the share of its first value that is left."""
 
@@ -55,6 +63,7 @@ class Fact(NamedTuple):
     what: str
     cause: str
     fix: str
+    sure: float = PROVED
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,9 +73,9 @@ class FirstRows(Detector):
     Signature
         In a log of fewer than 25 rows, one of these holds in every row: each answer is cut at the limit, the answers of
         each group earn the same, the gradient is exactly 0, no answer earns anything, one of several reward functions
-        always gives 0 (`info`), the learning rate is 0 after the first row. Or one row has a KL to the reference of 5
-        nats/token or more. Or, over the rows: the entropy fell to nothing; the reward fell by 60 % while the KL or the
-        gradient norm rose far, or while answers grew; the KL is negative; the KL coefficient is without bound; the
+        gives next to nothing (`info`), the learning rate is 0 after the first row. Or one row has a KL to the reference
+        of 5 nats/token or more. Or, over the rows: the entropy fell to nothing; the reward fell by 60 % while the KL or
+        the gradient norm rose far, or while answers grew; the KL is negative; the KL coefficient is without bound; the
         critic explains nothing of large returns; no finished episode is reported.
 
     Why it matters
@@ -105,7 +114,7 @@ class FirstRows(Detector):
         return self.finding(
             view, gravest, view.step,
             f"{each} {rows} row{'s' * (rows > 1)}: {first.what}{others}",
-            cause=first.cause, what=first.what + others, next=first.fix, confidence=0.9,
+            cause=first.cause, what=first.what + others, next=first.fix, confidence=first.sure,
             facts=[fact.name for fact in facts],
         )  # fmt: skip
 
@@ -161,10 +170,10 @@ def nothing_earned(view: RunView) -> Fact | None:
     if mean is None or mean.any():
         return None
     return Fact(
-        "no-reward", "warn", "the reward is 0 for every answer", "prompts-too-hard",
+        "no-reward", "warn", "the reward is 0 for every answer", "reward-fault",
         "print one completion and call the reward function on it yourself: a verifier that raises or times out"
         " (math_verify outside the main thread, a missing package) scores everything 0, and so do a format that the"
-        " model does not write, answers cut before their result, and prompts that are too hard",
+        " model does not write, answers cut before their result, and prompts that are too hard", GUESSED,
     )  # fmt: skip
 
 
@@ -174,26 +183,40 @@ def part_earns_nothing(view: RunView) -> Fact | None:
     if mean is None or not mean.any():
         return None
     parts = [name for name in view.names() if name.startswith("reward/") and name.endswith("/mean")]
-    silent = [name for name in parts if (values := _all(view, name, SOME_ROWS)) is not None and not values.any()]
+    most = {name: np.abs(values).max() for name in parts if (values := _all(view, name, SOME_ROWS)) is not None}
+    silent = {name: high for name, high in most.items() if high <= SILENT * max(most.values())}
     if not silent:
         return None
-    named = ", ".join(name.split("/")[1] for name in silent[:3])
+    named = ", ".join(name.split("/")[1] for name in list(silent)[:3])
+    gives = f"{max(silent.values()):.2g} at most" if any(silent.values()) else "0 to every answer"
     return Fact(
-        "part-earns-nothing", "info", f"the reward function {named} gives 0 to every answer", "prompts-too-hard",
-        "call it yourself on a completion that should earn something: its pattern may not fit what the model writes, an"
-        " answer may be cut before it, or an exception may be swallowed; `stabilizer preflight --rewards` tries it",
+        "part-earns-nothing", "info", f"the reward function {named} gives {gives}", "reward-fault",
+        "call it yourself on a completion that should earn something: its pattern may not fit what the model writes"
+        " (text before the answer, as <think>, or another form of it), an answer may be cut before it, or an exception"
+        " may be swallowed; `stabilizer preflight --rewards` tries it", GUESSED,
     )  # fmt: skip
 
 
 def no_gradient(view: RunView) -> Fact | None:
     """The gradient is exactly 0."""
-    norm = _all(view, "optim/grad_norm")
-    if norm is None or norm.any():
+    norm, kl = _all(view, "optim/grad_norm"), _all(view, "policy/kl_ref")
+    if norm is None or norm.any() or (kl is not None and len(kl) > 1 and kl[-1] > max(kl[0], DRIFTS)):
         return None
+    share, spread = _all(view, "reward/zero_std_frac"), _all(view, "reward/std_group")
+    what = "the gradient norm is exactly 0, so no weight changes"
+    if (share is not None and share.max() < NEARLY_ALL) or (share is None and spread is not None and spread.all()):
+        differ = f"at least {1 - share.max():.0%} of groups" if share is not None else "groups"
+        return Fact(
+            "no-gradient", "critical", f"{what}, though rewards differ within {differ}", "weights-frozen",
+            "look for what loses the gradient: frozen weights, an adapter under reentrant gradient checkpointing"
+            " (gradient_checkpointing_kwargs={'use_reentrant': False}, model.enable_input_require_grads()), answers"
+            " that are all masked in the loss, or a loss of detached log-probabilities", PROBABLE,
+        )  # fmt: skip
     return Fact(
-        "no-gradient", "critical", "the gradient norm is exactly 0, so no weight changes", "dead-groups",
-        "give the groups different rewards first (see the other facts of these rows); if they differ, look for"
+        "no-gradient", "critical", what, "dead-groups",
+        "look first whether rewards differ within a group (see the other facts of these rows); if they do, look for"
         " parameters without gradient: frozen weights, adapters under reentrant gradient checkpointing",
+        PROVED if same_rewards(view) or nothing_earned(view) else GUESSED,
     )  # fmt: skip
 
 
@@ -278,8 +301,10 @@ def runs_away(view: RunView) -> Fact | None:
 
 def grows_into_limit(view: RunView) -> Fact | None:
     """The reward fell while answers grew."""
-    length = _all(view, "rollout/length_mean", 3)
+    length, cut = _all(view, "rollout/length_mean", 3), _all(view, "rollout/truncated_frac")
     fell = _fell(view)
+    if cut is not None and cut[-1] < CUT:
+        return None
     if (
         length is None
         or not fell
@@ -290,10 +315,12 @@ def grows_into_limit(view: RunView) -> Fact | None:
         return None
     return Fact(
         "into-limit", "warn",
-        f"{fell}, while answers grew from {length[0]:,.0f} to {length[-1]:,.0f} tokens: they may reach the length limit"
-        " and be cut before their result and closing tag", "capped-length",
+        f"{fell}, while answers grew from {length[0]:,.0f} to {length[-1]:,.0f} tokens"
+        + (f" and {cut[-1]:.0%} are cut at the end" if cut is not None else ": they may reach the length limit and be"
+           " cut before their result and closing tag"), "capped-length",
         "look at the share of cut answers (completions/clipped_ratio); raise the limit (max_completion_length,"
         " data.max_response_length), reward shorter answers (DAPO's soft overlong penalty), or mask cut answers",
+        PROBABLE if cut is not None else GUESSED,
     )  # fmt: skip
 
 
@@ -394,8 +421,8 @@ OVER_ROWS = (
 )  # fmt: skip
 """Facts about the rows together and not about each."""
 FACTS: tuple[Callable[[RunView], Fact | None], ...] = (
-    penalty_explodes, entropy_gone, far_from_reference, kl_below_zero, all_cut, nothing_earned, grows_into_limit,
-    runs_away, entropy_spent, part_earns_nothing, same_rewards, no_rate, no_gradient, critic_blind, no_episode,
+    penalty_explodes, entropy_gone, far_from_reference, kl_below_zero, all_cut, nothing_earned, runs_away,
+    grows_into_limit, entropy_spent, part_earns_nothing, same_rewards, no_rate, no_gradient, critic_blind, no_episode,
     fails_when_tested,
 )  # fmt: skip
 """What is asked, causes before their consequences."""

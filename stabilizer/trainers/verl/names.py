@@ -60,6 +60,7 @@ INSTEAD = {
     "mismatch/mismatch_k3_kl":        "policy/mismatch_kl",
     "mismatch/mismatch_kl":           "policy/mismatch_k1",
     "critic/values/mean":             "value/mean",
+    "critic/rewards/mean":            "reward/mean",
 }  # fmt: skip
 
 SEARCH_R1_NAMES = {

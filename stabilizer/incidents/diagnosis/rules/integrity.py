@@ -6,6 +6,7 @@ import numpy as np
 
 from stabilizer.core.records import Finding
 from stabilizer.core.stats import middle
+from stabilizer.detectors.system.first_rows import PROVED
 from stabilizer.incidents.diagnosis.case import MARGIN, TOGETHER, Case
 from stabilizer.incidents.diagnosis.graph import is_integrity
 from stabilizer.incidents.diagnosis.rules.base import (
@@ -254,9 +255,10 @@ def config_error(case: Case) -> Verdict:
 
 
 PROVEN = (
-    "capped-length", "dead-groups", "prompts-too-hard", "still-warming-up", "lr-too-high", "exploration-exhausted",
+    "capped-length", "dead-groups", "reward-fault", "weights-frozen", "still-warming-up", "lr-too-high",
+    "exploration-exhausted",
 )  # fmt: skip
-"""Causes that the first rows of a log can prove."""
+"""Causes that the first rows of a log can show."""
 
 
 def proven(cause: str) -> Rule:
@@ -264,7 +266,9 @@ def proven(cause: str) -> Rule:
 
     def rule(case: Case) -> Verdict:
         found = case.find("system/first-rows")
-        return (PROOF, [found.summary]) if found is not None and _stopped_by(found) == cause else NO
+        if found is None or _stopped_by(found) != cause:
+            return NO
+        return (PROOF if found.evidence.get("confidence", PROVED) >= PROVED else FITS), [found.summary]
 
     return rule
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from stabilizer.detectors.evidence.departure import creep
+from stabilizer.detectors.evidence.settings import penalised
 from stabilizer.incidents.diagnosis.case import MARGIN, SOON, TOGETHER, Case
 from stabilizer.incidents.diagnosis.graph import STAGES, is_integrity, stage
 from stabilizer.incidents.diagnosis.rules.base import (
@@ -23,6 +24,8 @@ PAID = STAGES.index("behaviour")
 """The first stage that the reward determines."""
 MOSTLY = 0.5
 """Share of cut answers, before and since, from which most answers are never judged, so nothing else need be wrong."""
+PENALTY = 0.25
+"""Share of what the reward lost that it must have gained after the KL penalty; noise of both is the same. A choice."""
 SHIFT = "reward/scale-shift"
 NORMALISER = ("policy.advantage", "scale_rewards", "algorithm.norm_adv_by_std_in_grpo")
 """Settings of trainers that say by what advantages are divided ..."""
@@ -235,7 +238,22 @@ def noise_floor(case: Case) -> Verdict:
     return WEAK, [found.summary]
 
 
+def penalty_outweighs(case: Case) -> Verdict:
+    """The reward falls while what is left of it after the KL penalty rises: training optimises the penalty."""
+    name = penalised(case.view) if case.find("reward/collapse") else None
+    reward, trained = case.shift("reward/mean"), case.shift(name) if name else None
+    if not reward or not trained or reward.after >= reward.before:
+        return NO
+    if trained.after - trained.before < PENALTY * (reward.before - reward.after):
+        return NO
+    return OBSERVED, [
+        f"the reward fell from {reward.before:.3g} to {reward.after:.3g}, but after its KL penalty ({name}), which is"
+        f" what is trained, it rose from {trained.before:.3g} to {trained.after:.3g}"
+    ]
+
+
 RULES: Table = (
+    ("pinned-by-kl", penalty_outweighs),
     ("reward-hackable", hackable),
     ("length-rewarded", length_rewarded),
     ("dead-groups", template),
