@@ -385,6 +385,24 @@ def test_a_dictionary_cut_off_is_counted(tmp_path):
     assert run.source.steps == 1 and run.source.skipped_lines == 1
 
 
+@pytest.mark.parametrize("width", [40, 97])
+def test_dictionaries_that_a_terminals_width_broke_are_read(tmp_path, width):
+    rows = [logs.trl_v4(record("0.20", step)) for step in (1, 2, 3)]
+    broken = "".join(row[at : at + width].rstrip(" ") + "\n" for row in rows for at in range(0, len(row), width))
+    run, whole = run_of(tmp_path, broken), run_of(tmp_path, "\n".join(rows))
+    assert run.source.steps == 3 and run.source.skipped_lines == 0
+    assert {name: value(run, name) for name in run.history.names()} == {
+        name: value(whole, name) for name in whole.history.names()
+    }
+
+
+@pytest.mark.parametrize("next", ["Traceback (most recent call last):", "epoch 2 begins", "{'note': 'no number'}"])
+def test_what_follows_a_dictionary_that_was_cut_off_is_no_part_of_it(tmp_path, next):
+    row = logs.trl_v4(record("0.20", 1))
+    run = run_of(tmp_path, f"{row}\n{row[:60]}\n{next}\n{row}\n")
+    assert run.source.steps == 2 and run.source.skipped_lines == 1
+
+
 def test_a_console_kept_as_json_by_a_service_is_unwrapped(tmp_path):
     text = logs.trl_console([record("0.20", step) for step in (5, 10)])
     half = len(text) // 2

@@ -10,6 +10,7 @@ redirected console, W&B's `output.log`, or a service's JSON of it. Names and mea
 - transformers 5 prints numbers as text with four digits, `'0.01234'`; 4 prints them bare, `nan` included, and rounds
   the loss to four decimals.
 - Progress bars and warnings share lines with the numbers; a line may end in the middle of a dictionary.
+- Text copied out of a terminal is broken at its width, inside of names and numbers too.
 """
 
 from __future__ import annotations
@@ -32,13 +33,19 @@ from stabilizer.trainers.trl import state
 NAME = "trl_console"
 WHAT = "the console output of TRL, with lines like {'loss': 0.01, 'grad_norm': 0.2, 'reward': 0.6, ...}"
 
-_SIGN = re.compile(rb"\{'[\w/]{1,100}': '?[-+\dni][^{}\n]{0,20000}\}")
+_SIGN = re.compile(rb"\{'[\w/]{1,100}': '?[-+\dni][^{}]{0,20000}\}")
 _CANDIDATES = 20_000
 _DICT = re.compile(r"\{'[A-Za-z_][^{}]*\}")
 _PACE = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)s/it\b")
 _BAR = re.compile(r"(?:\||\s|^)(\d{1,12})/(\d{1,12}) \[[^\]\n]{0,80}?(?:it|s)?")
 _OURS = ("loss", "reward", "grad_norm", "learning_rate", "kl", "objective/", "eval_", "train_runtime")
 _TORN = re.compile(r"\{'(?:loss|eval_|objective/|num_tokens|reward)[^'{}]*': '?[-+\dni]")
+_MORE = re.compile(r"[\w/.+\-:,'@ ]{1,2000}(?:\}|$)|\}")
+"""The rest of a dictionary that a terminal's width broke off, or a part of it ..."""
+_ENDS = ("'", "}")
+"""... which holds one of these."""
+_LONGEST = 20_000
+"""Characters of a dictionary."""
 
 _INSIDE = (
     (re.compile(rb"\[INFO:swift\]|\[INFO\|[^\]\n]{0,40}\] swift[. ]|run sh: `[^`\n]{0,400}swift/cli/"), "ms-swift"),
@@ -53,7 +60,9 @@ ALWAYS = {"epoch", "episode"}
 def recognises(path: Path) -> bool:
     """By a printed dictionary with a trainer's keys near its start."""
     candidates = islice(_SIGN.finditer(head(path)), _CANDIDATES)
-    return any(b"'ep" in match[0] and _record(match[0].decode("utf-8", "replace")) for match in candidates)
+    return any(
+        b"'e" in match[0] and _record(_whole(match[0].decode("utf-8", "replace").splitlines())) for match in candidates
+    )
 
 
 def read(path: Path, *, mapping: dict[str, str], config: Mapping[str, Any] | None) -> LoadedRun:
@@ -99,11 +108,13 @@ class _Parser(ConsoleParser):
         self.behind: list[dict[int, int]] = []
         """The first count of every bar behind each of the printed."""
         self._bars: dict[int, int] = {}
+        self._broken = ""
+        """A dictionary whose end may follow in the next line."""
         self.pace = 0.0
         """Seconds a step as the newest progress bar has them; 0 where it shows steps a second."""
 
     def see(self, line: Line) -> None:
-        text = line.text
+        text = self._continued(line.text)
         if "s/it" in text and (paces := _PACE.findall(text)):
             self.pace = float(paces[-1])
         if "/" in text and "[" in text:
@@ -124,14 +135,30 @@ class _Parser(ConsoleParser):
             rest = text[text.rfind("{'") :]
             if not found and "}" not in rest and _TORN.match(rest):
                 self.torn += 1
+                self._broken = rest[:_LONGEST]
                 found = True
         if not found:
             self._other(line)
+
+    def _continued(self, text: str) -> str:
+        """A line behind what was broken off before it, if it continues that."""
+        broken, self._broken = self._broken, ""
+        more = _MORE.match(text) if broken and len(broken) < _LONGEST else None
+        if more is None or not any(sign in more[0] for sign in _ENDS):
+            return text
+        self.torn -= 1
+        return _whole([broken, text])
 
     def fork(self) -> Self:
         other = super().fork()
         other.behind[-1:] = map(dict, self.behind[-1:])
         return other
+
+
+def _whole(lines: list[str]) -> str:
+    """Lines that were one before they were broken; a space at the end of one is lost."""
+    *broken, last = lines
+    return "".join(line + " " * line.endswith((",", ":")) for line in broken) + last
 
 
 def _of_another(printed: list[tuple[dict[str, Any], dict[int, int]]]) -> int:
