@@ -11,7 +11,7 @@ from stabilizer.core.records import Finding, Severity
 from stabilizer.detectors.base import Detector
 from stabilizer.detectors.evidence.departure import change_step
 from stabilizer.detectors.evidence.progress import progress
-from stabilizer.detectors.evidence.rounding import rounded
+from stabilizer.detectors.evidence.rounding import rate_unseen, rounded
 from stabilizer.runs.history import RunView, Series
 
 MOTION = ("optim/update_ratio", "optim/grad_norm", "policy/kl_old")
@@ -60,7 +60,7 @@ class NoUpdate(Detector):
         where it was above 0 before. Trainers that log a gradient every k rows and pad with zeros leave regular gaps. A
         schedule that has come down to 0 is over. Updates skipped on purpose (`batch/updates` 0, non-finite gradients,
         the critic's head start) are explained. Console logs print 1e-6 as 0.000, so zeros are ignored in a log that
-        never shows more than three decimals.
+        never shows more than three decimals, and a rate of 0 in one that shows no more than five.
 
     False alarms
         A backend that never reports a gradient norm and logs 0.0 instead, in a log without any other sign of movement,
@@ -103,6 +103,8 @@ class NoUpdate(Detector):
         ):
             return None
         standing = [name for name, count in zeros.items() if count]
+        if standing == ["optim/lr"] and rate_unseen(view):
+            return self._silent_batches(view)
         still = view.series(standing[0])
         onset = int(still.steps[-zeros[standing[0]]])
         if self._explained(view, still.last(self.rows)).all() or _drifts(view, onset) or _rounded(view):
