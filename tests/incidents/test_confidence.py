@@ -79,3 +79,15 @@ def test_a_check_at_the_end_explains_no_measurement_before_it():
     run = history({"reward/mean": "0.4~0.03x200"})
     assert causes([check], run.view())[0].id == "config-error"
     assert "config-error" not in [cause.id for cause in causes([silent, check], run.view())]
+
+
+def test_a_share_of_cut_answers_that_was_measured_from_the_first_row_is_a_sure_cause():
+    def told_of(shares: str, **others: str):
+        run = history({"reward/mean": "0.4~0.03x60", "rollout/truncated_frac": shares, **others})
+        cut = Finding("rollout/truncation", "warn", "answers are cut", 1, 3, 60)
+        later = Finding("policy/entropy-explosion", "warn", "entropy doubled", 40, 43, 60)
+        return causes([cut, later], run.view())[0]
+
+    most, some = told_of("0.95~0.02x60"), told_of("0.3~0.02x60")
+    assert most.id == some.id == "capped-length", "what came later explains nothing"
+    assert some.confidence < 0.6 < most.confidence

@@ -10,7 +10,7 @@ import numpy as np
 
 from stabilizer.core.records import SEVERITIES, Finding, Severity
 from stabilizer.detectors.base import Detector
-from stabilizer.detectors.evidence.rounding import rounded
+from stabilizer.detectors.evidence.rounding import rate_unseen
 from stabilizer.runs.history import RunView
 from stabilizer.trainers.all import find
 
@@ -41,8 +41,6 @@ COEFFICIENT = 100.0
 """KL coefficient that makes the penalty the whole loss."""
 UNEXPLAINED, LARGE_LOSS = 0.02, 10_000.0
 """Explained variance and value loss of a critic that learns nothing because returns are large."""
-RATE_DECIMALS = 5
-"""Decimals of a log in which a usual learning rate, 1e-6, is printed as 0."""
 PROVED, PROBABLE, GUESSED = 0.9, 0.8, 0.6
 """Confidence in a cause that the rows show, in one that fits all of them best, and in the most usual of several."""
 SILENT = 0.02
@@ -223,7 +221,7 @@ def no_gradient(view: RunView) -> Fact | None:
 def no_rate(view: RunView) -> Fact | None:
     """The learning rate is 0 after the first row."""
     rate = _all(view, "optim/lr", 3)
-    if rate is None or rate[1:].any() or rounded(view, view.names(), RATE_DECIMALS):
+    if rate is None or rate[1:].any() or rate_unseen(view):
         return None
     return Fact(
         "no-rate", "warn", "the learning rate is 0 after the first row", "still-warming-up",

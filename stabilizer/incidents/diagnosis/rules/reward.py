@@ -111,15 +111,17 @@ def capped_length(case: Case) -> Verdict:
         reasons = [f"{cut.after:.0%} of answers are truncated, {cut.before:.0%} before"]
     if turn:
         return TURNED, [str(turn), *reasons]
-    cap = case.setting("control/max_completion")
-    if case.find("rollout/length-explosion", "rollout/repetition", "policy/entropy-explosion"):
+    grown = case.find("rollout/length-explosion", "rollout/repetition", "policy/entropy-explosion")
+    if grown and (found is None or grown.onset_step <= found.onset_step + MARGIN * case.spacing):
         return 0.35, [*reasons, "but answers grew or repeat themselves, and the limit only reveals it"]
+    cap = case.setting("control/max_completion")
     if cap and length is not None:
         reasons.append(f"the limit is {cap:.0f} tokens, and answers have {length.after:.0f} on average")
     if cut and cut.after > cut.before + 0.1 and length is not None and length.ratio < 1.1:
         words = f"answers did not get longer ({length.before:.0f} to {length.after:.0f} tokens), so the limit came down"
         return 0.75, [*reasons, words]
-    return OBSERVED if cut and min(cut) >= MOSTLY else FITS, reasons
+    always = min(cut) if cut else case.recent("rollout/truncated_frac") or 0.0
+    return OBSERVED if always >= MOSTLY else FITS, reasons
 
 
 def too_hard(case: Case) -> Verdict:
