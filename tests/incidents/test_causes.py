@@ -38,6 +38,8 @@ BREAKS = {
     "optim/update_ratio": "0.001%0.1x150 0.02%0.2x50",
 }
 """The same, broken at step 150 by steps that are too large."""
+UNMEASURED = {"policy/kl_old": "_x200", "optim/update_ratio": "_x200"}
+SLOWLY_SURE = "1.0*0.985~0.01x150 0.08~0.01x50"
 BLOWS_UP = {"policy/entropy": "1.0~0.02x150 1.0*1.03~0.02x50"}
 STANDS = {"reward/mean": "0.2+0.006~0.02x50 0.5~0.02x150", "policy/entropy": "1.0~0.02x200"}
 """A reward that has been flat since step 50, with entropy left."""
@@ -76,6 +78,13 @@ CASES = {
     "entropy fell, then the reward": (
         "exploration-exhausted", {"policy/entropy-collapse": 120, "reward/collapse": 158},
         {"policy/entropy": "1.0~0.02x120 1.0*0.9~0.01x30 0.05~0.01x50", "reward/mean": BREAKS["reward/mean"]},
+    ),
+    "larger steps, which only the KL to the reference shows": (
+        "lr-too-high", {"policy/entropy-collapse": 5} | DRIFT, BREAKS | UNMEASURED | {"policy/entropy": SLOWLY_SURE},
+    ),
+    "certainty, and a drift no faster than before": (
+        "exploration-exhausted", {"policy/entropy-collapse": 5} | DRIFT,
+        BREAKS | UNMEASURED | {"policy/entropy": SLOWLY_SURE, "policy/kl_ref": "0.01+0.005%0.05x200"},
     ),
     "weights not handed over": (
         "stale-weights", {"policy/stale-rollouts": 130} | DRIFT, BREAKS | {"rollout/staleness": "0x130 16x70"},

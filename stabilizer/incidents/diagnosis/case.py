@@ -36,6 +36,8 @@ AROUND = 300
 """Rows before and after the onset of a plateau in which a changed knob can be the cause: that onset is imprecise."""
 TOGETHER = 8
 """Rows within which two metrics count as moving at the same time."""
+FASTER = 3.0
+"""Times by which the policy's way from the reference has to become faster to count as larger steps."""
 UNDATED = ("reward/plateau",)
 """Findings whose onset is where a curve bent, which can be long after the cause began or before it ended."""
 
@@ -238,6 +240,36 @@ class Case:
         now = median(new)
         clear = abs(now - was) > 2 * deviation(old)
         return (was, now) if clear and not 1 / factor < now / was < factor else None
+
+    @cached_property
+    def hastened(self) -> str:
+        """A sentence when the policy suddenly left its reference several times as fast as before; else empty.
+
+        The root of a KL adds up like a distance, so its rise per step is a speed. A policy that only becomes certain
+        slows down, because certainty has an end.
+        """
+        found = self.find("policy/kl-runaway")
+        if found is None:
+            return ""
+        kl = self.view.series("policy/kl_ref").finite()
+        place = int(kl.steps.searchsorted(found.onset_step))
+        first, last = max(0, place - LEAD), min(len(kl), place + LEAD)
+        if place - first < RECENT // 2 or last - place <= SOON:
+            return ""
+        level = np.array([median(kl.values[max(0, at - SOON) : at + 1]) for at in range(first, last)])
+        way, steps, place = np.sqrt(np.maximum(level, 0.0)), kl.steps[first:last], place - first
+        span = min(RECENT // 2, last - first - place - 1)
+        before = max(float(way[place] - way[0]), 0.0) / float(steps[place] - steps[0])
+        speeds = (way[place + span :] - way[place:-span]) / (steps[place + span :] - steps[place:-span])
+        at = place + int(speeds.argmax())
+        since, began, now = float(speeds.max()), level[at], level[at + span]
+        if since <= FASTER * before or now < 2 * began:
+            return ""
+        times = f"{since / before:.1f} times as fast as" if before > 0 else "while it stood still"
+        return (
+            f"KL to the reference rose from {began:.2g} to {now:.2g} nats/token between steps {steps[at]} and"
+            f" {steps[at + span]}: as a distance (its root), {times} before"
+        )
 
     @cached_property
     def multiplied(self) -> Shift | None:

@@ -114,6 +114,8 @@ def capped_length(case: Case) -> Verdict:
     grown = case.find("rollout/length-explosion", "rollout/repetition", "policy/entropy-explosion")
     if grown and (found is None or grown.onset_step <= found.onset_step + MARGIN * case.spacing):
         return 0.35, [*reasons, "but answers grew or repeat themselves, and the limit only reveals it"]
+    if case.hastened:
+        return UNLIKELY, [*reasons, f"but {case.hastened}"]
     cap = case.setting("control/max_completion")
     if cap and length is not None:
         reasons.append(f"the limit is {cap:.0f} tokens, and answers have {length.after:.0f} on average")
@@ -216,6 +218,8 @@ def exploration_lost(case: Case) -> Verdict:
             return NO
         if fell_while_standing(case):
             return UNLIKELY, [found.summary, "but the reward fell within a few rows in which the policy did not change"]
+        if case.hastened:
+            return UNLIKELY, [found.summary, f"but {case.hastened}"]
         return 0.6, [f"entropy collapsed before the reward fell (step {case.reward.drop_step})", found.summary]
     return 0.6, ["entropy collapsed while the reward was flat", found.summary]
 

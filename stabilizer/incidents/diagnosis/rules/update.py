@@ -46,7 +46,7 @@ def step_too_large(case: Case) -> Verdict:
     if moved := _moved_before_the_fall(case):
         possible += 0.3
         met += 0.3 if moved[0] else 0.0
-        reasons += moved[1]
+        reasons += [*moved[1], *filter(None, [case.hastened])]
     rate = case.view.series("optim/lr").between(0, case.onset + 5).last(1)
     if reasons and len(rate):
         reasons.append(f"learning rate {rate.values[0]:.2g} at step {rate.steps[0]}")
