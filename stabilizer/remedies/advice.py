@@ -84,7 +84,7 @@ BY_HAND: tuple[Advice, ...] = (
         "declare-data", ("data-shift",),
         why="the metrics changed because the prompts changed, so earlier levels can't be compared",
         do="declare the change (a data-stage event) so that detectors start a new baseline; if no change was intended,"
-        " check the order and the shuffling of the data set",
+        " check the order and the shuffling of the data set, and the sampling settings",
         expects="held-out accuracy, whose problems stay the same, is unchanged",
         restart="declaring needs no restart, a new data order does",
     ),

@@ -518,3 +518,10 @@ def test_a_norm_that_creeps_while_rewards_come_closer_is_blamed_on_the_division_
     assert first(narrows) == "no-kl-anchor", "a norm that left its trend has another cause"
     undivided = {"config": {"policy": {"advantage": "group_mean"}}}
     assert first(narrows, undivided, crept=True) == "undetermined"
+
+
+def test_a_jump_of_entropy_makes_other_sampling_as_likely_as_other_prompts() -> None:
+    shifted = {"reward/mean": "0.5~0.02x150 0.3~0.02x50"}
+    hotter = told({"system/data-shift": 150}, shifted | {"policy/entropy": "1~0.02x150 2.8~0.1x50"})[0]
+    assert hotter.doubt and "sampling temperature" in hotter.why
+    assert not told({"system/data-shift": 150}, shifted | {"policy/entropy": "1~0.02x150 1.3~0.05x50"})[0].doubt

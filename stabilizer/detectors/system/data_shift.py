@@ -122,7 +122,7 @@ class DataShift(Detector):
         answers = ", ".join(f"{other} {old:.3g} to {new:.3g}" for other, (old, new) in moved.items())
         tail = (
             f"; after {since} rows the reward has not begun to recover" if stuck
-            else "; the policy's updates are unchanged, so the prompts changed and not the policy"
+            else "; the policy's updates are unchanged, so the prompts or the sampling changed, not the policy"
         )  # fmt: skip
         return self.finding(
             view, "warn" if stuck else "info", onset,

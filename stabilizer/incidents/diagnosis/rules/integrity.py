@@ -24,6 +24,9 @@ from stabilizer.incidents.diagnosis.rules.base import (
 from stabilizer.runs.stalls import STALLS
 from stabilizer.trainers.settings import keys_of
 
+HOTTER = 2.0
+"""Factor from which entropy rises between two rows more than other prompts usually make it."""
+
 
 def overflow(case: Case) -> Verdict:
     """Loss or gradient is NaN or infinite."""
@@ -213,6 +216,10 @@ def data_shift(case: Case) -> Verdict:
             found.summary,
             "but answers are truncated from then on, which shortens them and lowers the reward",
         ]
+    entropy = case.jumped("policy/entropy", found.onset_step, HOTTER)
+    if entropy is not None and entropy[1] > entropy[0]:
+        words = f"but entropy rose from {entropy[0]:.2g} to {entropy[1]:.2g} in the same rows"
+        return WEAK, [found.summary, f"{words}, as after a rise of the sampling temperature"]
     return 0.75, [found.summary, *_same_policy(case)]
 
 
