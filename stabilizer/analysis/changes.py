@@ -127,13 +127,12 @@ def largest(view: RunView, name: str) -> Change | None:
 
     def counts(begin: int, end: int) -> bool:
         before, after = float(level[begin]), float(level[end])
-        clear = (
-            abs(after - before) > BEYOND_NOISE * noise if len(values) >= FEW else _clear(name, values, before, after)
-        )
-        return clear and _material(name, before, after)
+        if len(values) < FEW:
+            return _clear(name, values, before, after)
+        return abs(after - before) > BEYOND_NOISE * noise and _material(name, before, after)
 
+    read = _as_read(level)
     begin, end = _move(level)
-    read = np.log(np.maximum(level, log_floor(level) or level[level > 0].min())) if wants_log(level) else level
     begin = begin if read is level else _foot(read, begin, end)
     if not counts(begin, end):
         return None
@@ -147,6 +146,11 @@ def largest(view: RunView, name: str) -> Change | None:
         first=(float(level[came]), int(steps[came])) if name == REWARD and counts(came, begin) else None,
         later=(float(level[back]), int(steps[back])) if counts(end, back) else None,
     )
+
+
+def _as_read(level: np.ndarray) -> np.ndarray:
+    """The level, or its logarithm if it is read on a logarithmic axis."""
+    return np.log(np.maximum(level, log_floor(level) or level[level > 0].min())) if wants_log(level) else level
 
 
 def _farthest(level: np.ndarray, highest: bool) -> int:
@@ -225,7 +229,7 @@ def _material(name: str, before: float, after: float) -> bool:
 def _clear(name: str, values: np.ndarray, before: float, after: float) -> bool:
     """Whether a move is large enough to be said of a handful of rows."""
     apart = np.diff(values) * np.sign(after - before)
-    if abs(after - before) < FEW_AGAINST * -apart[apart < 0].sum():
+    if abs(after - before) < FEW_AGAINST * -apart[apart < 0].sum() or not _material(name, before, after):
         return False
     if metric(name).kind == "fraction":
         return abs(after - before) >= FEW_SHARE
@@ -257,19 +261,21 @@ def _sentence(view: RunView, change: Change) -> str:
     name, before, after = change.metric, change.before, change.after
     unit = metric(name).unit
     unit = f" {unit}" if unit in SAID_UNITS and name in WORDS else ""
-    times = ""
-    if before > 0 and after > 0 and not 0.67 < after / before < 1.5:
-        ratio = after / before
-        times = f" (×{ratio:.2g})" if ratio < 100 else ""
     verb, back = ("rose", "fell") if after > before else ("fell", "rose")
     when = f"between steps {change.from_step:,} and {change.to_step:,}"
-    said = f"{verb} from {rounded(before)} to {rounded(after)}{unit}{times} {when}"
+    said = f"{verb} from {rounded(before)} to {rounded(after)}{unit}{_times(before, after)} {when}"
     if change.first:
         said = f"{back} from {rounded(change.first[0])} at step {change.first[1]:,}, then {said}"
     if change.later:
         said += f", and was back at {rounded(change.later[0])} by step {change.later[1]:,}"
     said = f"{WORDS.get(name, plain(name))} {said}"
     return said if name == REWARD else said + _reward_meanwhile(view, change)
+
+
+def _times(before: float, after: float) -> str:
+    """The factor of a move in brackets; empty where it is close to 1, very large, or has no meaning."""
+    ratio = after / before if before > 0 and after > 0 else 1.0
+    return "" if 0.67 < ratio < 1.5 or ratio >= 100 else f" (×{ratio:.2g})"
 
 
 def _reward_meanwhile(view: RunView, change: Change) -> str:
