@@ -177,6 +177,7 @@ def as_json(analysis: Analysis) -> dict[str, Any]:
                 "files": list(source.files),
                 "steps": source.steps,
                 "skipped_lines": source.skipped_lines,
+                **({"notes": list(source.notes)} if source.notes else {}),
             },
             "verdict": analysis.verdict,
             "worst": analysis.worst,
@@ -302,7 +303,7 @@ def _explained_by_the_log(finding: Finding) -> Finding:
     evidence = finding.evidence
     ended = "; needs a restart, because the run has ended" if finding.id in ENDINGS else ""
     todo = f"{evidence['next']}{ended}"
-    advice = [RemedyAdvice(r.id, r.safety, {}, r.why, todo) for r in for_cause(evidence["cause"])]
+    advice = [RemedyAdvice(r.id, r.safety, {}, "", todo) for r in for_cause(evidence["cause"])]
     remedies = fitted(advice[:1], harm=True, state="", ours=False)
     confidence = evidence.get("confidence", 0.95)
     if confidence < NAMED:

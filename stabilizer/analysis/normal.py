@@ -25,6 +25,8 @@ CLIPS_AT_ONE = ("trl", "open-r1", "verl", "easyr1", "ms-swift", "llama-factory",
 """Trainers whose gradients are clipped to a norm of 1 where nothing else is set: their own defaults."""
 BRIEF = 0.5
 """Share of their length that answers keep, up to which users ask whether the reward is exploited."""
+LEAST_ROWS = 6
+"""Rows from which the first third and the last are compared."""
 SURE = 0.7
 """Mean reward of 0..1 above which groups are mostly right."""
 
@@ -93,6 +95,11 @@ def loss_is_kl(view: RunView) -> str:
     )
 
 
+def _at_most(loss: np.ndarray) -> str:
+    most = np.abs(loss).max()
+    return f"{most:.1g} or less" if most else "0"
+
+
 def loss_zero(view: RunView) -> str:
     """The loss prints as 0 while there is a gradient."""
     if "optim/grad_norm" not in view:
@@ -101,7 +108,7 @@ def loss_zero(view: RunView) -> str:
     if len(loss) < 2 or np.abs(loss).max() > SMALL or float(np.median(norm)) <= 0 or loss_is_kl(view):
         return ""
     return (
-        f"the loss is {np.abs(loss).max():.1g} or less while the gradient norm is {np.median(norm):.2g}: advantages"
+        f"the loss prints as {_at_most(loss)} while the gradient norm is {np.median(norm):.2g}: advantages"
         " sum to 0 in every group and the ratio is 1 in the first update, so the value vanishes and its gradient does"
         " not. This is expected, and no sign of a fault"
     )
@@ -115,7 +122,7 @@ def _loss_of_kl_alone(view: RunView) -> str:
         return ""
     meanwhile = "rewards differ within groups" if differs else "the KL grows"
     return (
-        f"the loss prints as {np.abs(loss).max():.1g} or less while {meanwhile}: with one update a"
+        f"the loss prints as {_at_most(loss)} while {meanwhile}: with one update a"
         " batch the policy term is 0 in value though not in gradient, and what is left is beta x KL, which starts at 0."
         " This is expected, and no sign of a fault; watch the reward"
     )
@@ -235,9 +242,13 @@ def reward_out_of_unit(view: RunView) -> str:
     if len(reward) < 2 or (reward.min() >= 0 and reward.max() <= 1):
         return ""
     made = f"the weighted sum of {len(parts)} functions" if len(parts) > 1 else "a score"
+    way = ""
+    if len(reward) >= LEAST_ROWS:
+        before, after = _ends(reward)
+        way = f" (here from {before:.3g} to {after:.3g})"
     return (
         f"the reward runs from {reward.min():.3g} to {reward.max():.3g}: it is {made} and has no fixed range or zero;"
-        " only differences between answers teach, so watch whether it rises"
+        f" only differences between answers teach, so watch whether it rises{way}"
     )
 
 
@@ -329,8 +340,8 @@ def lengths_grow(view: RunView) -> str:
     if len(length) < 10:
         return ""
     (before, after), gained = _ends(length), _gain(reward)
-    if after < 1.3 * before or not gained > 0:
-        return ""
+    if after < 1.3 * before or not gained > 0 or not 0 <= reward.min() <= reward.max() <= 1:
+        return ""  # a score without bounds may be of a model that likes long answers
     return (
         f"answers grew from {before:,.0f} to {after:,.0f} tokens while the reward rose by {gained:.2g}: longer"
         " reasoning that earns more is no length hacking"

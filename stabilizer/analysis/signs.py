@@ -62,7 +62,7 @@ BEYOND_CHANCE = 3.3
 LOST = 0.2
 """Share of its level that the reward has lost when users ask why it falls."""
 GROWN = 1.5
-"""Factor by which a critic's loss has grown when users ask why it does."""
+"""Factor by which a critic's loss, or the length of answers, has grown when users ask why it does."""
 STALE = 4.0
 """Mean age of samples in weight versions; asynchronous trainers allow 1 to 4."""
 SEPARATED = 0.99
@@ -290,6 +290,22 @@ def ratios_far(view: RunView) -> Answer:
         "a ratio of whole answers grows with their length though each token's difference is rounding: weigh tokens"
         " (vllm_importance_sampling_mode='token_truncate'), which is bounded by vllm_importance_sampling_cap; more than"
         " 0.02 a token is a fault instead: stale weights, another precision or temperature in the engine",
+    )
+
+
+def length_with_score(view: RunView) -> Answer:
+    """A score without bounds rises with the length of answers."""
+    reward, length = _trend(view, "reward/mean"), _trend(view, "rollout/length_mean")
+    scores = view.series("reward/mean").finite().values
+    if reward is None or length is None or _plays(view) or 0 <= scores.min() <= scores.max() <= 1:
+        return None
+    if reward[1] <= reward[0] or length[1] < GROWN * length[0]:
+        return None
+    return (
+        f"the reward rose from {reward[0]:.3g} to {reward[1]:.3g} and the answers from {length[0]:,.0f} to"
+        f" {length[1]:,.0f} tokens, together",
+        "a reward model may pay for length: score some answers cut to half and padded to double. If it does, subtract a"
+        " penalty on length, raise the KL weight (init_kl_coef, kl_loss_coef, beta), or compare answers of one length",
     )
 
 
@@ -552,6 +568,7 @@ SIGNS: tuple[tuple[str, Callable[[RunView], Answer], str], ...] = (
     ("reward-falls", reward_falls, "lr-too-high"),
     ("answers-cut", answers_cut, "capped-length"),
     ("lengths-equal", lengths_equal, "capped-length"),
+    ("length-with-score", length_with_score, "length-rewarded"),
     ("updates-far", updates_far, "lr-too-high"),
     ("drifted", drifted, "lr-too-high"),
     ("entropy-random", entropy_random, ""),

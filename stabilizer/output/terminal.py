@@ -313,7 +313,7 @@ class _Page(Screen):
             if place <= full:
                 same = first.setdefault(remedy.how, place)
                 how = plain(remedy.how) if same == place else f"how: see {same}"
-                text.append(f"\n{how}\n").append(plain(remedy.why), "dim")
+                text.append(f"\n{how}").append(f"\n{plain(remedy.why)}" if remedy.why else "", "dim")
             else:
                 text.append(f"  {plain(remedy.why)}", "dim")
             self.label(label if place == 1 else "", _hanging(f"{place}.", self.shown(text)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -53,4 +54,27 @@ def configured(config: Any, trainer: str, quantity: str) -> float | None:
 def todo(failure: Meaning, trainer: str) -> str:
     """What to do after a failure, in the keys of the trainer where we know them."""
     known = find(trainer)
-    return (known.gpu_memory if known and failure.gpu_memory else "") or failure.todo
+    return (known.gpu_memory if known and failure.gpu_memory else "") or own_keys(failure.todo, trainer)
+
+
+def own_keys(text: str, trainer: str) -> str:
+    """A text whose lists in brackets, as `(a in TRL; b in veRL)`, keep only what is said of one trainer."""
+    known = find(trainer)
+    asked = [known, find(known.parent)] if known else []
+    titles = {one.schema.title for one in asked if one is not None and one.schema is not None}
+
+    def kept(brackets: re.Match[str]) -> str:
+        parts = brackets[1].split("; " if "; " in brackets[1] else ", ")
+        named = {part: set(_OF_A_TRAINER.findall(part)) for part in parts}
+        if own := [part for part in parts if named[part] & titles]:
+            return f" ({'; '.join(own)})"
+        return "" if all(named.values()) else brackets[0]
+
+    return _BRACKETS.sub(kept, text) if titles else text
+
+
+_BRACKETS = re.compile(r" \(([^()]{1,400})\)")
+"""A list in a text."""
+_OF_A_TRAINER = re.compile(
+    rf"\bin ({'|'.join({re.escape(one.schema.title) for one in TRAINERS if one.schema is not None})})\b"
+)

@@ -12,6 +12,11 @@ def _square(values: Values) -> dict[str, object]:
     return {}
 
 
+_EMPTY = (
+    "(): Expected reduction dim to be specified for input.numel() == 0",
+    "(): Expected reduction dim {dim} to have non-zero size",
+)
+
 TROUBLES = (
     Trouble(
         id="torch/two-dtypes",
@@ -28,13 +33,22 @@ TROUBLES = (
     ),
     Trouble(
         id="torch/empty-reduction",
-        shows=("(): Expected reduction dim to be specified for input.numel() == 0", "(): Expected reduction dim {dim} to have non-zero size"),
+        shows=_EMPTY,
+        cause="the largest element of an empty tensor was asked for: a batch, a mask or an answer holds nothing here",
+        fix="print the shapes before that line, and follow the empty one to where it is made: a batch that was filtered away, a text without a token, a mask of zeros",
+        source="pytorch/pytorch: reductions", certainty="possible",
+        example="RuntimeError: max(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim with the 'dim' argument.",
+    ),
+    Trouble(
+        id="torch/empty-answer",
+        shows=_EMPTY, frames=("grpo_trainer", "GRPOTrainer", "ppo_trainer", "generat", "rollout", "sampl"),
         cause="the largest element of an empty tensor was asked for. After generation that is an answer without a token: its prompt fills the whole sequence "
         "length, or all of it is masked",
         fix="leave out prompts that are too long (data.filter_overlong_prompts, max_prompt_length), or raise the length until prompt and answer fit (max_seq_length, "
         "max_model_len, policy.max_total_sequence_length); otherwise print the shapes before that line",
-        source="NVIDIA-NeMo/RL#623", certainty="possible",
-        example="IndexError: argmax(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim with the 'dim' argument.",
+        source="NVIDIA-NeMo/RL#623", certainty="likely",
+        example='  File "/x/nemo_rl/models/generation/vllm.py", line 404, in generate\n'
+        "IndexError: argmax(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim with the 'dim' argument.",
     ),
     Trouble(
         id="torch/fsdp-states",

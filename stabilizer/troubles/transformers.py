@@ -268,7 +268,7 @@ TROUBLES = (
                "No `target_modules` passed but also no `target_parameters` found",
                "Please specify `target_modules` in `peft_config`"),
         cause="the adapter's target_modules fit no layer of this model",
-        fix="set target_modules='all-linear', or the names that model.named_modules() prints (q_proj, k_proj, v_proj, o_proj, "
+        fix="set target_modules='all-linear' (lora_target: all for LLaMA-Factory), or the names that model.named_modules() prints (q_proj, k_proj, v_proj, o_proj, "
         "gate_proj, up_proj, down_proj for Llama-like models)",
         source="huggingface/peft: troubleshooting", certainty="certain", kind="config-error",
         example="ValueError: Target modules {'c_attn'} not found in the base model. Please check the target modules and try "

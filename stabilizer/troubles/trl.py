@@ -181,6 +181,17 @@ TROUBLES = (
         example='  File "/content/unsloth_compiled_cache/UnslothGRPOTrainer.py", line 1024, in _get_per_token_logps',
     ),
     Trouble(
+        id="unsloth/other-lengths",
+        shows=("The size of tensor a ({a}) must match the size of tensor b ({b}) at non-singleton dimension {d}", "shape mismatch: value tensor of shape [{shape:t}] cannot be"),
+        frames=("unsloth_compiled_cache", "unsloth_zoo"), innermost=True,
+        cause="Unsloth's generated trainer combines tensors of other lengths than it made: a mask or log-probabilities are cut by another release's rule. It is a fault of the pair of releases, "
+        "not of your data",
+        fix="update unsloth and unsloth_zoo together and delete unsloth_compiled_cache, or pin both (and the TRL they name) to the release that last worked",
+        source="unslothai/unsloth#4181", certainty="likely",
+        example='  File "/content/unsloth_compiled_cache/UnslothGRPOTrainer.py", line 3297, in compute_loss\n'
+        "RuntimeError: The size of tensor a (25) must match the size of tensor b (24) at non-singleton dimension 1",
+    ),
+    Trouble(
         id="unsloth/fast-inference-missing",
         shows=("'{name:w}' object has no attribute 'vllm_engine'", "object has no attribute 'fast_generate'"),
         cause="the model was loaded without fast_inference=True, so it has no vLLM engine inside",

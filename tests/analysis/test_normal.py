@@ -53,6 +53,12 @@ def test_there_are_at_least_twenty_answers_each_with_a_source():
     assert all(source for _, _, source in NORMAL)
 
 
+def test_longer_answers_of_a_model_s_score_are_not_called_normal():
+    longer = CASES["lengths-grow"]
+    assert "lengths-grow" in ids(view(**longer))
+    assert "lengths-grow" not in ids(view(**longer | {"reward__mean": 5 * longer["reward__mean"]}))
+
+
 def test_settings_explain_a_norm_above_its_limit_and_a_rising_entropy():
     shown = view(optim__grad_norm=[2.0, 3.0, 0.5])
     assert ids(shown) == []

@@ -40,6 +40,10 @@ CASES = {
         "trl__sampling__sampling_logp_difference__mean": [0.0125],
         "rollout__length_mean": [105.5],
     },
+    "length-with-score": {
+        "reward__mean": [0.5, 0.7, 0.8, 1.0, 1.2, 1.4, 1.5, 1.7, 1.9, 2.0],
+        "rollout__length_mean": [210.0, 230, 240, 300, 320, 350, 400, 430, 480, 520],
+    },
     "critic-outgrown": {
         "value__loss": [4.0, 4.1, 4.4, 4.9, 5.5, 5.8, 6.2, 6.6, 7.0, 7.5],
         "reward__mean": [3.0, 3.1, 3.2, 3.4, 3.5, 3.6, 3.8, 3.9, 4.1, 4.2],
@@ -125,6 +129,12 @@ def test_a_reward_that_falls_for_its_penalty_is_blamed_on_the_penalty():
     assert sign.id == "reward-falls" and "kl_coef" in sign.look and "rose from -0.2" in sign.what
     (sign,) = signs(view(**reward, verl__critic__rewards__mean=[0.6 - 0.03 * row for row in range(12)]))
     assert "kl_coef" not in sign.look
+
+
+def test_answers_that_grow_with_a_verified_reward_are_no_sign():
+    grows = CASES["length-with-score"]
+    assert signs(view(**grows | {"reward__mean": [value / 4 for value in grows["reward__mean"]]})) == []
+    assert signs(view(**grows | {"rollout__length_mean": [210.0, 230, 205, 222, 240, 218, 231, 209, 236, 228]})) == []
 
 
 def test_ratios_of_several_updates_and_of_rounding_leave_one():

@@ -19,7 +19,7 @@ from stabilizer.trainers.all import TRAINERS
 from stabilizer.trainers.config_file import config_file
 from stabilizer.trainers.knobs import configured_rate, has_setting, how
 from stabilizer.trainers.reading import load
-from stabilizer.trainers.settings import todo
+from stabilizer.trainers.settings import own_keys, todo
 from tests.series import history
 
 RUN = {"reward/mean": "0.2+0.002~0.02x200", "optim/grad_norm": "0.5%0.2x200", "policy/entropy": "1.0x200"}
@@ -176,6 +176,14 @@ def test_advice_on_memory_uses_every_trainers_keys(trainer):
         - ABRIDGED
     )
     assert named and named <= keys_of(trainer) | MEMORY, named
+
+
+def test_a_fix_names_the_keys_of_the_trainer_in_use_alone():
+    text = "fewer tokens (size in TRL; budget in veRL; --cap in slime, later), or less (always)"
+    assert own_keys(text, "slime") == "fewer tokens (--cap in slime, later), or less (always)"
+    assert own_keys(text, "ms-swift") == "fewer tokens (size in TRL), or less (always)"
+    assert own_keys(text, "openrlhf") == "fewer tokens, or less (always)"
+    assert own_keys(text, "unknown") == own_keys(text, "") == text
 
 
 ABRIDGED = {"log_prob_micro_batch_size", "log_prob_micro_batch_size_per_gpu", "ppo_max_token_len_per_gpu",

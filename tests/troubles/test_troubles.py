@@ -98,6 +98,14 @@ def test_the_folder_of_an_environment_is_no_place_in_a_program():
     assert in_line(line, ("/home/me/envs/cart/env.py reset",)).trouble.id == "gym/reset-returns-two"
 
 
+def test_an_empty_tensor_is_an_empty_answer_only_where_answers_are_handled():
+    line = "IndexError: argmax(): Expected reduction dim 1 to have non-zero size."
+    assert (
+        in_line(line, ("/x/site-packages/trl/trainer/grpo_trainer.py compute_loss",)).trouble.id == "torch/empty-answer"
+    )
+    assert in_line(line, ("/home/me/model.py forward",)).trouble.id == "torch/empty-reduction"
+
+
 def test_a_trainer_that_calls_a_reward_function_is_no_reward_function():
     line = "TypeError: 'NoneType' object is not subscriptable"
     trainer = "/x/site-packages/trl/trainer/grpo_trainer.py _generate_and_score_completions"

@@ -84,9 +84,8 @@ def _cause(cause: Cause) -> str:
 
 def _remedy(remedy: RemedyAdvice, trainer: str) -> str:
     change = change_text(remedy.change, trainer)
-    return (
-        f"**{md(remedy.id)}** ({remedy.safety}){f' {md(change)}' if change else ''}: {md(remedy.how)}. {md(remedy.why)}"
-    )
+    text = f"**{md(remedy.id)}** ({remedy.safety}){f' {md(change)}' if change else ''}: {md(remedy.how)}."
+    return f"{text} {md(remedy.why)}" if remedy.why else text
 
 
 def _health(analysis: Analysis) -> list[str]:
