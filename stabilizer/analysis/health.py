@@ -143,8 +143,8 @@ def _clip(view: RunView) -> Healthy | None:
 def _kl(view: RunView) -> Healthy | None:
     series = view.series("policy/kl_ref").finite()
     ends = _ends(series)
-    if ends is None or (high := float(np.quantile(series.values, 0.99))) > 0.1:
-        return None
+    if ends is None or not series.values.any() or (high := float(np.quantile(series.values, 0.99))) > 0.1:
+        return None  # a KL of exactly 0 in every row is not measured, or nothing is trained
     return Healthy(
         "the policy stays near its reference",
         f"KL {ends.now:.2g} nats/token ({_at(ends.now_steps)}), 99 % of rows below {high:.2g}",

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from stabilizer.detectors.evidence.settings import penalised
-from stabilizer.detectors.system.first_rows import BEYOND_TEXT
+from stabilizer.detectors.system.first_rows import BEYOND_TEXT, CALL_IT, silent_parts
 from stabilizer.runs.history import RunView
 from stabilizer.trainers.settings import configured
 
@@ -98,10 +98,9 @@ Answer = tuple[str, str] | None
 
 
 def signs(view: RunView, causes: Collection[str] = ()) -> list[Sign]:
-    """What stands out in a short log; `causes` of findings are not repeated."""
-    if max((len(view.series(name).values) for name in view.names()), default=0) > FEW:
-        return []
-    told = [(name, ask(view)) for name, ask, cause in SIGNS if cause not in causes]
+    """What stands out, mostly in a short log; `causes` of findings are not repeated."""
+    few = max((len(view.series(name).values) for name in view.names()), default=0) <= FEW
+    told = [(name, ask(view)) for name, ask, cause in SIGNS if cause not in causes and (few or name in OF_ANY_LENGTH)]
     return [Sign(name, *said) for name, said in told if said]
 
 
@@ -214,6 +213,12 @@ def reward_constant(view: RunView) -> Answer:
         else "the reward function gives the same to every answer: call it on a right and a wrong one"
     )
     return f"the mean reward is exactly {reward[0]:.3g} in every row", why
+
+
+def part_silent(view: RunView) -> Answer:
+    """One of several reward functions gives next to nothing in all rows."""
+    silent = silent_parts(view)
+    return (silent, CALL_IT) if silent else None
 
 
 def reward_drops_alone(view: RunView) -> Answer:
@@ -565,6 +570,7 @@ SIGNS: tuple[tuple[str, Callable[[RunView], Answer], str], ...] = (
     ("loss-gone", loss_gone, ""),
     ("reward-drops-alone", reward_drops_alone, ""),
     ("reward-constant", reward_constant, "dead-groups"),
+    ("part-silent", part_silent, "reward-fault"),
     ("reward-falls", reward_falls, "lr-too-high"),
     ("answers-cut", answers_cut, "capped-length"),
     ("lengths-equal", lengths_equal, "capped-length"),
@@ -591,3 +597,5 @@ SIGNS: tuple[tuple[str, Callable[[RunView], Answer], str], ...] = (
     ("both-fall", both_fall, ""),
 )
 """Every sign: id, question, and the cause of a finding that says the same. The gravest come first."""
+OF_ANY_LENGTH = ("part-silent",)
+"""Signs of all rows together, which are shown of a long log too."""

@@ -151,7 +151,8 @@ BY_HAND: tuple[Advice, ...] = (
         "connect-weights", ("weights-frozen",),
         why="steps cost time and the weights do not change: waiting or a higher learning rate will not help",
         do="compare the optimizer's parameters with model.parameters() and their requires_grad (an adapter that was"
-        " merged or frozen, a model wrapped after the optimizer was built), look for a loss made of detached"
+        " merged or frozen, a model wrapped after the optimizer was built); with an adapter and gradient checkpointing"
+        " set use_reentrant to False or call model.enable_input_require_grads(); look for a loss made of detached"
         " log-probabilities and for a loss scaler that skips; one manual step must change a weight",
         expects="the change of the weights per step is above 1e-6 of their size",
         restart="needs a restart with the fixed program",

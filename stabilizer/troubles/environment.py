@@ -44,7 +44,7 @@ _RELEASES = (
         "{module} of the installed release has no {name}: it was renamed, moved or removed, or comes with a later one; the "
         "importing code was written for another release",
         "ImportError: cannot import name 'EntryNotFoundError' from 'datasets.utils' (/x/datasets/utils/__init__.py)",
-        "install the release of that package which the importing one names, or upgrade the importing one",
+        "install the release of that package which the importing one names, or upgrade the importing one", certainty="likely",
     ),
     _release(
         "library-has-no",

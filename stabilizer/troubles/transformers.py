@@ -107,18 +107,6 @@ TROUBLES = (
         "this architecture.",
     ),
     Trouble(
-        id="transformers/cannot-import",
-        shows=("cannot import name '{name:w}' from 'transformers", "cannot import name '{name:w}' from 'trl",
-               "cannot import name '{name:w}' from 'vllm", "cannot import name '{name:w}' from 'peft",
-               "cannot import name '{name:w}' from 'accelerate", "cannot import name '{name:w}' from 'huggingface_hub"),
-        cause="{name} does not exist in the installed release of the package in the message: it was renamed, moved or removed, or "
-        "comes with a later one; the importing code was written for another release",
-        fix="install the versions that the trainer names (its setup.py, requirements or lock file), all together; "
-        "`pip show` tells what is there",
-        source="huggingface/trl: installation", kind="config-error",
-        example="ImportError: cannot import name 'is_torch_xpu_available' from 'transformers.utils' (/opt/x/__init__.py)",
-    ),
-    Trouble(
         id="transformers/mismatched-devices",
         shows=("Expected all tensors to be on the same device, but found at least two devices, {one:w} and {two:w}",),
         cause="one operation got tensors of {one} and {two}: device_map='auto' spreads the model over GPUs of one process, or "

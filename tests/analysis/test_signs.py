@@ -25,6 +25,11 @@ CASES = {
     "updates-far": {"policy__kl_old": [0.63], "policy__clip_frac": [0.71], "optim__lr": [0.01]},
     "loss-gone": {"trl__loss": [1.2, 1.1, 0.0], "optim__grad_norm": [0.4, 0.3, 0.0]},
     "reward-constant": {"reward__mean": [-200.0, -200.0, -200.0]},
+    "part-silent": {
+        "reward__mean": [0.1, 0.2, 0.3, 0.4, 0.5],
+        "reward__accuracy__mean": [0.0, 0.0, 0.004, 0.0, 0.0],
+        "reward__format__mean": [0.1, 0.2, 0.3, 0.4, 0.5],
+    },
     "reward-drops-alone": {
         "reward__mean": [0.7, 0.71, 0.05, 0.04],
         "policy__entropy": [0.41] * 4,
@@ -106,6 +111,12 @@ def test_healthy_rows_show_no_sign():
 def test_a_long_log_is_left_to_the_detectors():
     rows = np.full(FEW + 1, 0.9)
     assert signs(view(policy__kl_ref=rows)) == [] != signs(view(policy__kl_ref=rows[:FEW]))
+
+
+def test_a_reward_function_that_never_pays_is_named_in_a_long_log_too():
+    longer = {name: np.tile(values, 20) for name, values in CASES["part-silent"].items()}
+    assert [sign.id for sign in signs(view(**longer))] == ["part-silent"]
+    assert signs(view(**longer | {"reward__accuracy__mean": np.tile([0.0, 0.0, 0.1, 0.0, 0.0], 20)})) == []
 
 
 def test_what_a_finding_names_is_not_repeated():

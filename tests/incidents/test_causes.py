@@ -176,6 +176,10 @@ CASES = {
         STANDS | {"reward/zero_std_frac": "0.8~0.03x200", "reward/all_pass_frac": "0.75~0.03x200"},
     ),
     "pinned": ("pinned-by-kl", FLAT, STANDS | {"control/beta": "0.5x200", "policy/kl_ref": "0.005%0.1x200"}),
+    "a part that never pays": (
+        "reward-fault", {"reward/hacking": 150},
+        {f"reward/{name}mean": "0.1+0.004~0.02x200" for name in ("", "format/")} | {"reward/answer/mean": "0x200"},
+    ),
     "paid for its penalty": (
         "pinned-by-kl", {"reward/collapse": 150},
         {"reward/mean": "0.6~0.02x150 0.3~0.02x50", "verl/critic/rewards/mean": "-0.2~0.02x150 0.1~0.02x50"},

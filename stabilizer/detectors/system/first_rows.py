@@ -175,24 +175,33 @@ def nothing_earned(view: RunView) -> Fact | None:
     )  # fmt: skip
 
 
-def part_earns_nothing(view: RunView) -> Fact | None:
-    """One of several reward functions never pays."""
+def silent_parts(view: RunView) -> str:
+    """Which of several reward functions gave next to nothing in all rows, in words; "" if none did."""
     mean = _all(view, "reward/mean", SOME_ROWS)
     if mean is None or not mean.any():
-        return None
+        return ""
     parts = [name for name in view.names() if name.startswith("reward/") and name.endswith("/mean")]
     most = {name: np.abs(values).max() for name in parts if (values := _all(view, name, SOME_ROWS)) is not None}
     silent = {name: high for name, high in most.items() if high <= SILENT * max(most.values())}
     if not silent:
-        return None
+        return ""
     named = ", ".join(name.split("/")[1] for name in list(silent)[:3])
     gives = f"{max(silent.values()):.2g} at most" if any(silent.values()) else "0 to every answer"
-    return Fact(
-        "part-earns-nothing", "info", f"the reward function {named} gives {gives}", "reward-fault",
-        "call it yourself on a completion that should earn something: its pattern may not fit what the model writes"
-        " (text before the answer, as <think>, or another form of it), an answer may be cut before it, or an exception"
-        " may be swallowed; `stabilizer preflight --rewards` tries it", GUESSED,
-    )  # fmt: skip
+    return f"the reward function {named} gives {gives}"
+
+
+CALL_IT = (
+    "call it yourself on a completion that should earn something: its pattern may not fit what the model writes (text"
+    " before the answer, as <think>, or another form of it), an answer may be cut before it, or an exception may be"
+    " swallowed; `stabilizer preflight --rewards` tries it"
+)
+"""What to do about a reward function that pays next to nothing."""
+
+
+def part_earns_nothing(view: RunView) -> Fact | None:
+    """One of several reward functions never pays."""
+    silent = silent_parts(view)
+    return Fact("part-earns-nothing", "info", silent, "reward-fault", CALL_IT, GUESSED) if silent else None
 
 
 def no_gradient(view: RunView) -> Fact | None:

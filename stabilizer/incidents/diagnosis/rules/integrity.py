@@ -6,12 +6,13 @@ import numpy as np
 
 from stabilizer.core.records import Finding
 from stabilizer.core.stats import middle
-from stabilizer.detectors.system.first_rows import PROVED
+from stabilizer.detectors.system.first_rows import PROVED, silent_parts
 from stabilizer.incidents.diagnosis.case import MARGIN, TOGETHER, Case
 from stabilizer.incidents.diagnosis.graph import is_integrity
 from stabilizer.incidents.diagnosis.rules.base import (
     FITS,
     NO,
+    OBSERVED,
     PROOF,
     SIGNATURE,
     TURNED,
@@ -78,7 +79,7 @@ def frozen(case: Case) -> Verdict:
 
 
 def reward_fails(case: Case) -> Verdict:
-    """Rewards are missing, are NaN or infinite, or changed their unit."""
+    """Rewards are missing, are NaN or infinite, changed their unit, or one of their functions never pays."""
     outage, scale = case.find("reward/outage"), case.find("reward/scale-shift")
     if outage is not None and _tool(case, outage):
         return WEAK, [outage.summary]
@@ -87,6 +88,9 @@ def reward_fails(case: Case) -> Verdict:
     broken = case.find("numerics/non-finite")
     if broken is not None and "reward/mean" in _metrics(broken):
         return TURNED, ["the reward is not a number: a reward function returned NaN or infinity"]
+    dominated = case.find("reward/hacking", "reward/component-dominance")
+    if dominated is not None and (silent := silent_parts(case.view)):
+        return OBSERVED, [f"{silent}, from the first row on: it may not recognise a right answer"]
     if scale is None:
         return NO
     if part := case.newly_paid:
