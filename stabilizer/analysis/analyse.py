@@ -27,7 +27,7 @@ from stabilizer.detectors.base import Detector
 from stabilizer.detectors.evidence.forecast import Forecast, forecast
 from stabilizer.remedies import BY_ID, LIKELY, LIVE, fitted, for_cause
 from stabilizer.runs.history import RunView
-from stabilizer.runs.loaded import LoadedRun
+from stabilizer.runs.loaded import LoadedRun, Source
 from stabilizer.runs.story import Incident, incidents, summary
 from stabilizer.trainers.knobs import configured_rate, has_setting, how
 
@@ -166,19 +166,11 @@ def _newest(findings: Iterable[Finding]) -> Iterable[Finding]:
 
 def as_json(analysis: Analysis) -> dict[str, Any]:
     """The object that `stabilizer diagnose --json` prints; its form is a contract."""
-    source = analysis.run.source
     answer: dict[str, Any] = records.as_json(
         {
             "schema": SCHEMA,
             "run": analysis.run.name,
-            "source": {
-                "format": source.format,
-                "trainer": source.trainer,
-                "files": list(source.files),
-                "steps": source.steps,
-                "skipped_lines": source.skipped_lines,
-                **({"notes": list(source.notes)} if source.notes else {}),
-            },
+            "source": _source_json(analysis.run.source),
             "verdict": analysis.verdict,
             "worst": analysis.worst,
             "incidents": [
@@ -324,6 +316,17 @@ def _incidents(findings: Sequence[Finding], changes: Iterable[Finding] = ()) -> 
         replace(named[number], findings=tuple(members), onset=min(member.onset_step for member in members))
         for number, members in groups.items()
     )
+
+
+def _source_json(source: Source) -> dict[str, Any]:
+    read = {
+        "format": source.format,
+        "trainer": source.trainer,
+        "files": list(source.files),
+        "steps": source.steps,
+        "skipped_lines": source.skipped_lines,
+    }
+    return read | ({"notes": list(source.notes)} if source.notes else {})
 
 
 def _finding_json(finding: Finding) -> dict[str, Any]:

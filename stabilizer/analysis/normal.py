@@ -242,14 +242,18 @@ def reward_out_of_unit(view: RunView) -> str:
     if len(reward) < 2 or (reward.min() >= 0 and reward.max() <= 1):
         return ""
     made = f"the weighted sum of {len(parts)} functions" if len(parts) > 1 else "a score"
-    way = ""
-    if len(reward) >= LEAST_ROWS:
-        before, after = _ends(reward)
-        way = f" (here from {before:.3g} to {after:.3g})"
     return (
         f"the reward runs from {reward.min():.3g} to {reward.max():.3g}: it is {made} and has no fixed range or zero;"
-        f" only differences between answers teach, so watch whether it rises{way}"
+        f" only differences between answers teach, so watch whether it rises{_way(reward)}"
     )
+
+
+def _way(values: np.ndarray) -> str:
+    """From where to where the values went, where there are enough."""
+    if len(values) < LEAST_ROWS:
+        return ""
+    before, after = _ends(values)
+    return f" (here from {before:.3g} to {after:.3g})"
 
 
 def entropy_rises(view: RunView) -> str:

@@ -253,6 +253,21 @@ def _trend(view: RunView, name: str) -> tuple[float, float] | None:
     return float(values[: rows // 3].mean()), float(values[-(rows // 3) :].mean())
 
 
+OUTWEIGHED = (
+    "training optimises the penalised reward, so the penalty outweighs the task: halve the weight of the KL penalty"
+    " (algorithm.kl_ctrl.kl_coef, kl_coef) until both rise together"
+)
+"""What to do about a reward that falls for its KL penalty."""
+
+
+def _rose_after_penalty(view: RunView) -> str:
+    name = penalised(view)
+    trained = _trend(view, name) if name else None
+    if trained is None or trained[1] <= trained[0]:
+        return ""
+    return f"and after its KL penalty ({name}) it rose from {trained[0]:.3g} to {trained[1]:.3g}"
+
+
 def reward_falls(view: RunView) -> Answer:
     """The reward has fallen over the rows, and the policy moved meanwhile."""
     before, after = _trend(view, "reward/mean") or (0.0, 0.0)
@@ -263,12 +278,8 @@ def reward_falls(view: RunView) -> Answer:
     moved = [f"{word} {move[0]:.3g} to {move[1]:.3g}" for name, word in named if (move := _trend(view, name))]
     rate = _last(view, "optim/lr")
     what = f"the reward fell from {before:.3g} to {after:.3g} over the rows"
-    if (name := penalised(view)) and (trained := _trend(view, name)) and trained[1] > trained[0]:
-        return (
-            f"{what}, and after its KL penalty ({name}) it rose from {trained[0]:.3g} to {trained[1]:.3g}",
-            "training optimises the penalised reward, so the penalty outweighs the task: halve the weight of the KL"
-            " penalty (algorithm.kl_ctrl.kl_coef, kl_coef) until both rise together",
-        )
+    if for_penalty := _rose_after_penalty(view):
+        return f"{what}, {for_penalty}", OUTWEIGHED
     return (
         f"{what}{'; meanwhile ' if moved else ''}" + ", ".join(moved),
         f"steps too large for the batch are the usual reason: a learning rate 3 to 10 times lower{_at(rate)}, more"

@@ -58,7 +58,7 @@ def todo(failure: Meaning, trainer: str) -> str:
 
 
 def own_keys(text: str, trainer: str) -> str:
-    """A text whose lists in brackets, as `(a in TRL; b in veRL)`, keep only what is said of one trainer."""
+    """A text whose lists in brackets, as `(a in TRL; b in veRL)`, keep only the items of one trainer."""
     known = find(trainer)
     asked = [known, find(known.parent)] if known else []
     titles = {one.schema.title for one in asked if one is not None and one.schema is not None}
