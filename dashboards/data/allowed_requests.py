@@ -106,7 +106,7 @@ def _allowed(runs: Runs, run: str, followed: FollowedRun, reader: Reader, action
             run, action, refused="this is advice for a person to follow, so there is nothing to approve"
         )
     fitting = [kind for kind in ANSWERS if not asking.misplaced(kind, action, latest)]
-    if "approve" in fitting and (why := asking.idle(reader.status, followed.path)):
+    if "approve" in fitting and (why := asking.idle(reader.status, followed.path, reader.about.get("trainer"))):
         return AllowedRequests(run, action, refused=why)
     for kind in fitting:
         costs = cost(latest[action], view, view.step) if kind == "approve" else ()

@@ -16,7 +16,7 @@ from stabilizer.control.cost import cost
 from stabilizer.core.knobs import KNOBS, ORDERS, Knob, parse_order, parse_turn, turned
 from stabilizer.core.records import Action, as_json
 from stabilizer.core.text import plain
-from stabilizer.runs.asking import idle, leave, misplaced, over
+from stabilizer.runs.asking import AGAIN, idle, leave, misplaced, over
 from stabilizer.runs.history import History
 from stabilizer.runs.journal import newest, verify
 from stabilizer.runs.reader import RunReader
@@ -74,11 +74,15 @@ def run(args: argparse.Namespace) -> int:
 def _check_alive(args: argparse.Namespace, reader: RunReader) -> None:
     """Refuse a request that no process would answer, or that the remedy mode rules out."""
     if why := over(reader.status, time.time()):
-        resume = f"resume it with `stabilizer train --resume {args.run_directory}`"
+        resume = AGAIN.get(str(reader.about.get("trainer")), "start its script again").format(run=args.run_directory)
         hint = "see `fix RUN list`" if reader.status.get("state") == "finished" else resume
         raise ValueError(f"{args.run_directory}: {why}; {hint}")
-    if args.what == "approve" and (why := idle(reader.status, args.run_directory)):
+    if args.what == "approve" and (why := _idle(reader)):
         raise ValueError(f"{args.run_directory}: {why}")
+
+
+def _idle(reader: RunReader) -> str:
+    return idle(reader.status, reader.path, reader.about.get("trainer"))
 
 
 def _check_request(kind: str, what: str, latest: Mapping[str, Action], reader: RunReader) -> None:
@@ -150,7 +154,7 @@ def _cost(action: Action, reader: RunReader) -> tuple[str, ...]:
 
 
 def _list(latest: dict[str, Action], reader: RunReader, *, as_object: bool) -> None:
-    refused = over(reader.status, time.time()) or idle(reader.status, reader.path)
+    refused = over(reader.status, time.time()) or _idle(reader)
     costs = {name: () if refused else _cost(action, reader) for name, action in latest.items()}
     if as_object:
         rows = [as_json(action) | ({"cost": costs[name]} if costs[name] else {}) for name, action in latest.items()]
@@ -164,7 +168,8 @@ def _list(latest: dict[str, Action], reader: RunReader, *, as_object: bool) -> N
         for event in by_users[-MAX_UNCHANGED:]:
             console.print(Text(f"  step {event.step}: {plain(event.text)}"))
     if not latest:
-        console.print("the journal is empty: no remedy was proposed")
+        known = f": an imported log takes no orders; see `stabilizer diagnose {plain(reader.path)}`"
+        console.print(Text(f"the journal is empty{known if reader.about.get('imported') else ''}"))
     for name, action in latest.items():
         _print_action(console, action, costs[name])
     if refused and any(action.entry == "proposed" for action in latest.values()):

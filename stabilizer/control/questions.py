@@ -107,6 +107,8 @@ class Questions:
         """
         if asked.remedy.safety != "hard":
             return ""
+        if asked.target and asked.target.step not in {state.step for state in self._context.controls.checkpoints()}:
+            return f"the checkpoint of step {asked.target.step:,}, to which it would return, is gone"
         causes = self._context.watch.incident(asked.incident).causes
         cause = next((cause for cause in causes if cause.id == asked.cause), Cause(asked.cause, 0.0, ""))
         return asked.remedy.objection(self._context.situation(asked.incident, view, cause=cause)) or ""

@@ -177,11 +177,15 @@ class Answers:
             raise Refused(404, "no run of this name" if not found else "several runs have this name")
         return found[0]
 
+    @staticmethod
+    def _trainer(run: Path) -> object:
+        return read_json(run / "run.json").get("trainer")
+
     def _ask(self, run: Path, answer: Answer, nonce: str) -> Request:
         status = read_json(run / "status.json")
         if why := asking.over(status, self._now()):
             raise Refused(409, why)
-        if answer.kind == "approve" and (why := asking.idle(status, run.name)):
+        if answer.kind == "approve" and (why := asking.idle(status, run.name, self._trainer(run))):
             raise Refused(409, why)
         id = hashlib.sha256(nonce.encode()).hexdigest()[:32]
         try:

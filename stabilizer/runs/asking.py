@@ -35,15 +35,23 @@ def over(status: Mapping[str, Any], now: float) -> str:
     return "the run's process is gone, so it can't be changed" if gone else ""
 
 
-def idle(status: Mapping[str, Any], run: object) -> str:
-    """Why this run applies no remedy, and how to allow it; empty if it may."""
+ALLOWS: Mapping[str, str] = {
+    "stabilizer": "stop it and continue with `stabilizer train --resume {run} --remedy approve`",
+    "trl": 'start it with attach(..., remedy="approve"), or change a knob with `stabilizer fix {run} set NAME=VALUE`',
+}
+"""How a run of a trainer is allowed to apply remedies."""
+BY_YOURSELF = "inside another loop no fix can be undone; change a knob with `stabilizer fix {run} set NAME=VALUE`"
+AGAIN: Mapping[str, str] = {"stabilizer": "resume it with `stabilizer train --resume {run}`"}
+"""How a run that ended goes on."""
+
+
+def idle(status: Mapping[str, Any], run: object, trainer: object = "stabilizer") -> str:
+    """Why this run of a trainer applies no remedy, and how to allow it; empty if it may."""
     mode = status.get("remedy")
     if mode not in ("off", "suggest"):
         return ""
-    return (
-        f"the run has --remedy {mode}, so it applies no remedies; stop it and continue with"
-        f" `stabilizer train --resume {run} --remedy approve`"
-    )
+    how = ALLOWS.get(str(trainer), BY_YOURSELF).format(run=run)
+    return f"the run has the remedy mode {mode}, so it applies no remedies; {how}"
 
 
 def misplaced(kind: str, name: str | None, latest: Mapping[str, Action]) -> str:

@@ -105,6 +105,21 @@ def test_no_steps_are_thrown_away_for_a_proposal_that_the_run_has_outgrown(waits
     assert run.history.attempt == 0
 
 
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_return_to_a_checkpoint_that_is_gone_is_proposed_again_with_another_step(waits: bool) -> None:
+    run = asked()
+    back = run.actions[0].data["hypothesis"]["rollback_to"]
+    run._saved = [(saved, state) for saved, state in run._saved if saved.step < back]
+    if waits:
+        run.run(200)
+    else:
+        approve(run)
+        run.run(run.step + 1)
+    assert [action.entry for action in run.actions[1:3]] == ["expired", "proposed"] and run.history.attempt == 0
+    assert f"the checkpoint of step {back}, to which it would return, is gone" in run.actions[1].text
+    assert run.actions[2].data["hypothesis"]["rollback_to"] < back
+
+
 def test_an_approval_waits_while_the_run_recovers_and_expires_when_it_has() -> None:
     run = asked()
     run._state["broken"], run._cause = 0.0, lambda knobs: False

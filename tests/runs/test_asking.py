@@ -79,3 +79,16 @@ def test_the_command_line_refuses_in_the_same_words(tmp_path: Path, capsys) -> N
     assert main(["fix", str(tmp_path / "run"), "pause"]) == 2
     assert "the run is finished, so it can't be changed" in capsys.readouterr().err
     assert waiting(tmp_path / "run") == []
+
+
+@pytest.mark.parametrize(
+    ("trainer", "how"),
+    [
+        ("stabilizer", "train --resume RUN --remedy approve"),
+        ("trl", 'attach(..., remedy="approve")'),
+        ("own loop", "fix RUN set NAME=VALUE"),
+    ],
+)
+def test_what_allows_remedies_is_said_in_the_words_of_the_trainer(trainer: str, how: str) -> None:
+    assert how in idle({"remedy": "suggest"}, "RUN", trainer)
+    assert ("train --resume" in idle({"remedy": "suggest"}, "RUN", trainer)) == (trainer == "stabilizer")
