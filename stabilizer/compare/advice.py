@@ -18,6 +18,7 @@ from stabilizer.compare.align import Clock
 from stabilizer.compare.differences import Difference, Facts, label
 from stabilizer.compare.gaps import Compared
 from stabilizer.compare.smoothing import weight_for
+from stabilizer.core.metrics import metric
 from stabilizer.core.text import short
 
 Sure = Literal["high", "medium", "low"]
@@ -471,6 +472,9 @@ def next_change(
     if case.main.rescaled:
         why = "divide by the factor, or set the reward weights alike, and compare again"
         return Change("bring the reward to one scale", _reward_key(case), None, None, why, "medium"), ranked
+    if ranked and (ahead := _ahead(case)):
+        words = f"the run ends {short(ahead)} higher than the reference, which {ranked[0].what} might undo"
+        return Change("keep the settings of the run", None, None, None, words, ranked[0].sure), []
     if ranked:
         return ranked[0], ranked[1:]
     if verdict == "undetermined" or 1 in seeds:
@@ -483,6 +487,13 @@ def next_change(
         return Change(f"another seed of the {side}, nothing else changed", "seed", None, None, why, "medium"), []
     why = "no known difference explains the gap; find out what the reference does not state"
     return Change("undetermined", None, None, None, why, "low"), []
+
+
+def _ahead(case: Case) -> float:
+    """By how much the run ends better than the reference, where that is shown; 0 otherwise."""
+    level = case.open("final-level") or case.open("level-at-end")
+    better = metric(case.main.run_metric).better == "up" and level is not None and level.low > 0
+    return level.difference if level is not None and better else 0.0
 
 
 _OTHER_EXPERIMENT = ("task", "reward", "model", "device", "updates")

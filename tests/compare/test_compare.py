@@ -104,6 +104,12 @@ def test_a_lower_level_is_different_and_the_changed_learning_rate_is_tried_first
     assert (answer.next.key, answer.next.value, answer.next.target) == ("optim.lr", 3e-5, 1e-4)
 
 
+def test_a_run_that_ends_higher_is_not_told_to_copy_the_reference() -> None:
+    answer = two(noisy(0, high=0.75), noisy(1, high=0.65), mine=changed(lr=3e-5))
+    assert explained(answer, "final-level") == {"lr": True} and answer.next.key is None and not answer.then
+    assert answer.next.what == "keep the settings of the run" and "3e-05 -> 0.0001 might undo" in answer.next.why
+
+
 def test_one_variable_at_a_time() -> None:
     answer = two(noisy(0, high=0.6), noisy(1), mine=changed(lr=3e-5, group_size=4), theirs=CONFIG)
     assert answer.next.key == "optim.lr" and [change.key for change in answer.then] == ["rollout.group_size"]
