@@ -65,14 +65,13 @@ class Incident:
 
     @property
     def causes(self) -> tuple[Cause, ...]:
-        """Possible causes on record, the most likely first."""
-        found = next((finding.causes for finding in self.findings if finding.causes), ())
-        return tuple(sorted(found, key=lambda cause: -cause.confidence))
+        """Possible causes, the most likely first, by the finding that explains the incident."""
+        return tuple(sorted(self.explained.causes, key=lambda cause: -cause.confidence))
 
     @property
     def remedies(self) -> tuple[RemedyAdvice, ...]:
         """Advice on record, before it is fitted to the state of the run."""
-        return tuple(next((finding.remedies for finding in self.findings if finding.remedies), ()))
+        return tuple(next((found.remedies for found in (self.explained, *self.findings) if found.remedies), ()))
 
     @property
     def latest(self) -> str:

@@ -15,7 +15,7 @@ from stabilizer.analysis.analyse import analyse
 from stabilizer.analysis.importing import write_run
 from stabilizer.analysis.watching import new_watch
 from stabilizer.commands.printing import LivePrinter
-from stabilizer.core.records import Action, Finding
+from stabilizer.core.records import Action, Cause, Finding
 from stabilizer.output.terminal import show
 from stabilizer.runs.story import incidents, interventions, trials
 from stabilizer.runs.writer import RunWriter
@@ -43,6 +43,14 @@ def test_a_title_stays_whatever_joins_the_incident() -> None:
         (after,) = incidents([FIRST, *later])
         assert (after.lead.id, after.summary) == (before.lead.id, before.summary)
         assert after.onset == 5, "when the first of it began"
+
+
+def test_the_causes_of_an_incident_are_those_of_the_finding_that_explains_it() -> None:
+    guess, none = Cause("lr-too-high", 0.5, "the clip range limits 6 %"), Cause("undetermined", 0.7, "")
+    known = replace(SPIKES, causes=(guess,), state="resolved")
+    open_one = replace(JOINED, incident=2, causes=(none,), last_step=400)
+    (found,) = incidents([known, open_one])
+    assert found.causes == (guess,) and found.cause == "lr-too-high"
 
 
 def test_of_findings_that_open_an_incident_together_the_gravest_gives_the_title() -> None:
