@@ -77,7 +77,7 @@ def _facts(about: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "git", f"{_text(git['commit'])[:12]} on {_text(git.get('branch') or 'no branch')}{changed}"
     for group in ("versions", "hardware"):
         values = about.get(group)
-        if isinstance(values, Mapping):
+        if isinstance(values, Mapping) and values:
             yield group, ", ".join(f"{key} {_text(value)}" for key, value in values.items())
     attempts = about.get("attempts")
     if isinstance(attempts, list) and len(attempts) > 1:

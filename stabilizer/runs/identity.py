@@ -56,7 +56,7 @@ def description(path: Path, **facts: Unpack[RunFacts]) -> dict[str, Any]:
         raise ValueError(
             f"{path}: the configuration is nested more than {MAX_NESTING - 2} levels deep; give a flatter one"
         )
-    created, argv = facts.get("created"), facts.get("argv")
+    created = facts.get("created")
     about = {
         "schema": SCHEMA,
         "run": path.name,
@@ -66,23 +66,25 @@ def description(path: Path, **facts: Unpack[RunFacts]) -> dict[str, Any]:
         "clock": facts.get("clock", "rollout_batch"),
         "created": time.time() if created is None else created,
         "config": redacted(config),
-        "versions": {
-            "stabilizer": __version__,
-            "python": platform.python_version(),
-            **(facts.get("versions") or {}),
-        },
-        "hardware": {"machine": platform.machine(), "cpus": os.cpu_count(), "system": platform.system()},
-        "argv": redacted_words(sys.argv[1:] if argv is None else argv),
+        "versions": {"stabilizer": __version__, **(facts.get("versions") or {})},
         "attempts": [{"attempt": 0, "from_step": 0, "parent": None, "reason": "start"}],
         "metrics": dict(metrics or {}),
     }
-    if (git := git_state(Path.cwd())) and not facts.get("imported"):
-        about["git"] = git
     if inputs := facts.get("inputs"):
         about["inputs"] = dict(inputs)
     if imported := facts.get("imported"):
-        about["imported"] = dict(imported)
-    return about
+        return about | {"imported": dict(imported)}  # it trained elsewhere
+    about["versions"] = {"python": platform.python_version(), **about["versions"]}
+    return about | _of_this_process(facts.get("argv"))
+
+
+def _of_this_process(argv: Sequence[str] | None) -> dict[str, Any]:
+    """Where a run trains, and by which command."""
+    git = git_state(Path.cwd())
+    return {
+        "hardware": {"machine": platform.machine(), "cpus": os.cpu_count(), "system": platform.system()},
+        "argv": redacted_words(sys.argv[1:] if argv is None else argv),
+    } | ({"git": git} if git else {})
 
 
 GIT_S = 3.0

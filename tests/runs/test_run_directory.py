@@ -20,6 +20,7 @@ from stabilizer.core.records import Action, Event, Finding, Metrics, Sample, enc
 from stabilizer.runs import atomic
 from stabilizer.runs.append import MAX_LATE
 from stabilizer.runs.chain import chain_hash
+from stabilizer.runs.identity import description
 from stabilizer.runs.listing import list_runs, run_state
 from stabilizer.runs.loaded import load_own
 from stabilizer.runs.reader import MAX_LINE, RunError, RunReader, Tail, read_json, read_records
@@ -637,3 +638,11 @@ def test_the_summary_covers_every_row_however_often_it_is_written(tmp_path):
         summary = read_json(tmp_path / f"run{at_once}/summary.json")["metrics"]
         assert summary["a"] == {"last": 5.0, "step": 4, "min": -1.0, "max": 5.0}
         assert summary["b"]["step"] == 5 and summary["b"]["last"] is None, "a number that is none is the last one too"
+
+
+def test_an_imported_log_has_neither_the_machine_nor_the_command_of_the_import(tmp_path: Path) -> None:
+    here = description(tmp_path, config={})
+    there = description(tmp_path, config={}, imported={"format": "csv"}, versions={"trl": "0.17"})
+    assert {"hardware", "argv"} <= here.keys() and "python" in here["versions"]
+    assert not {"hardware", "argv", "git"} & there.keys() and "python" not in there["versions"]
+    assert there["versions"]["trl"] == "0.17"
