@@ -71,6 +71,8 @@ RANK = re.compile(r"^\[rank\d+\]:\s*")
 """What torch puts before the lines of a traceback where several processes share the output."""
 KILLED = re.compile(r"Root Cause.*?rank +: (\d+).*?exitcode +: -(\d+) \(pid: (\d+)\)", re.DOTALL)
 """What torchrun says at its end of a process that a signal ended."""
+WARNED = re.compile(r"\b\w*Warning: |^warnings\.warn\(|^warn\(|%\|")
+"""Lines of Python's warnings and of progress bars, which explain no end."""
 USAGE = 2
 """The exit code of a command line that is refused."""
 CANNOT_START = 127
@@ -340,4 +342,4 @@ def _message(text: str) -> str:
     lines = [RANK.sub("", line.strip()) for line in text.replace("\r", "\n").splitlines() if line.strip()]
     raised = [line for line in lines if RAISED.match(line)]
     causes = [line for line in raised if not ((found := in_line(line)) and found.trouble.consequence)]
-    return plain((causes or raised or lines or [""])[-1], 400)
+    return plain((causes or raised or [line for line in lines if not WARNED.search(line)] or [""])[-1], 400)

@@ -71,7 +71,12 @@ def how(
         text, reasons = _without(spelling, advice, manually), ["code is loaded at the start"]
     else:
         text = manually
-    return f"{text}; {restart or 'needs a restart because ' + ' and '.join(reasons or [spelling.why_restart])}"
+    return _with_restart(text, restart or f"needs a restart because {' and '.join(reasons or [spelling.why_restart])}")
+
+
+def _with_restart(text: str, restart: str) -> str:
+    """The text with the restart that it takes; the advice of a run that logs knobs has it already."""
+    return text if text.endswith(restart) else f"{text}; {restart}"
 
 
 def _with_lines(spelling: Spelling, manually: str, lines: Sequence[str], *, hint: bool) -> str:

@@ -325,3 +325,10 @@ def test_a_training_that_is_done_with_a_warning_is_not_restarted(tmp_path):
     )
     done = subprocess.run([*RUN, "--", sys.executable, str(script)], capture_output=True, text=True, timeout=120)
     assert done.returncode == 1 and "attempt 2" not in done.stderr, done.stderr
+
+
+def test_a_warning_or_a_progress_bar_explains_no_end():
+    noise = "lib.py:12: FutureWarning: gone in v6\n  warnings.warn(\n 40%|####   | 4/10 [00:01<00:02]\n"
+    assert _message(noise) == ""
+    assert _message(f"Bus error\n{noise}") == "Bus error"
+    assert _message(f"ValueError: bad\n{noise}") == "ValueError: bad"

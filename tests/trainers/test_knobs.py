@@ -66,6 +66,11 @@ def test_every_fix_has_a_key_or_says_that_there_is_none(trainer):
         assert lacking == (BY_ID[one.id].of_settings and not has_setting(trainer, one)), text
 
 
+def test_a_restart_that_the_advice_names_already_is_named_once():
+    one = RemedyAdvice("check-reward", "advice", {}, "", "read ten answers; needs no restart")
+    assert how("trl", one, {}, onset=150, of_settings=False, restart="needs no restart") == one.how
+
+
 @pytest.mark.parametrize("trainer", FOREIGN)
 def test_every_fix_says_whether_it_needs_a_restart(trainer):
     for name in ADVISED:
