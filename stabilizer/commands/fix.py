@@ -16,6 +16,7 @@ from stabilizer.control.cost import cost
 from stabilizer.core.knobs import KNOBS, ORDERS, Knob, parse_order, parse_turn, turned
 from stabilizer.core.records import Action, as_json
 from stabilizer.core.text import plain
+from stabilizer.output.screen import console
 from stabilizer.runs.asking import AGAIN, idle, leave, misplaced, over
 from stabilizer.runs.history import History
 from stabilizer.runs.journal import newest, verify
@@ -160,30 +161,30 @@ def _list(latest: dict[str, Action], reader: RunReader, *, as_object: bool) -> N
         rows = [as_json(action) | ({"cost": costs[name]} if costs[name] else {}) for name, action in latest.items()]
         print(json.dumps(rows))
         return
-    console = Console(highlight=False)
+    out = console()
     events = reader.history.events
     by_users = [event for event in events if event.data.get("by") and event.data.get("action") not in latest]
     if by_users:
-        console.print("User requests that changed nothing:")
+        out.print("User requests that changed nothing:")
         for event in by_users[-MAX_UNCHANGED:]:
-            console.print(Text(f"  step {event.step}: {plain(event.text)}"))
+            out.print(Text(f"  step {event.step}: {plain(event.text)}"))
     if not latest:
         known = f": an imported log takes no orders; see `stabilizer diagnose {plain(reader.path)}`"
-        console.print(Text(f"the journal is empty{known if reader.about.get('imported') else ''}"))
+        out.print(Text(f"the journal is empty{known if reader.about.get('imported') else ''}"))
     for name, action in latest.items():
-        _print_action(console, action, costs[name])
+        _print_action(out, action, costs[name])
     if refused and any(action.entry == "proposed" for action in latest.values()):
-        console.print(Text(f"No proposal can be approved: {plain(refused)}"))
+        out.print(Text(f"No proposal can be approved: {plain(refused)}"))
 
 
-def _print_action(console: Console, action: Action, price: tuple[str, ...]) -> None:
+def _print_action(out: Console, action: Action, price: tuple[str, ...]) -> None:
     about = f" · incident {action.incident}" if action.incident else ""
-    console.print(Text(plain(f"{action.action}  {action.remedy}  {action.entry} at step {action.step:,}{about}")))
+    out.print(Text(plain(f"{action.action}  {action.remedy}  {action.entry} at step {action.step:,}{about}")))
     change = ", ".join(_turned(knob, before, after) for knob, (before, after) in action.change.items())
     costs = f"Cost of approval: {' '.join(price)}" if price else ""
     for line in ("" if change in action.text else change, action.text, costs):
         if line:
-            console.print(Padding(Text(plain(line)), (0, 0, 0, 4), expand=False))
+            out.print(Padding(Text(plain(line)), (0, 0, 0, 4), expand=False))
 
 
 def _turned(knob: str, before: float | None, after: float | None) -> str:

@@ -109,12 +109,12 @@ class GuestRun:
             chosen(asked)  # ValueError or ImportError before a run is made
         try:
             Path(runs).mkdir(parents=True, exist_ok=True)
+            writer, earlier = record(
+                Path(runs), name, config=_plain(dict(config or {})), task=name, trainer=trainer, steps=steps,
+                versions=versions, clock=naming.clock if naming else "optimizer_step", metrics={},
+            )  # fmt: skip
         except OSError as error:
             raise ValueError(f"runs = {str(runs)!r}: no folder can be made there ({error}); name another") from None
-        writer, earlier = record(
-            Path(runs), name, config=_plain(dict(config or {})), task=name, trainer=trainer, steps=steps,
-            versions=versions, clock=naming.clock if naming else "optimizer_step", metrics={},
-        )  # fmt: skip
         entries = earlier.actions if earlier else ()
         self.path = writer.path
         self._noted = {event.text for event in earlier.events} if earlier else set()
