@@ -168,6 +168,8 @@ def figures(wanted: Sequence[Case], place: Path) -> dict[str, Any]:
         "seeds": sorted({row["seed"] for row in rows}), "left out": len(wanted) - len(rows),
         "faults": len(faults), "damaged": len(damaged), "healthy": len(rows) - len(faults),
         "heard": share(sum(row["heard"] for row in damaged), len(damaged)),
+        "named alone": share(sum(row["alone"] for row in damaged), len(damaged)),
+        "early alone": share(sum(row["early"] for row in rows), len(rows)),
         "saved": share(sum(row["saved"] for row in damaged), len(damaged)),
         "harmed": share(sum(row["harmed"] for row in rows), len(rows)),
         "reached_off": _mean(row["off"] / row["clean"] for row in damaged),
@@ -184,9 +186,11 @@ def judged(case: Case, place: Path) -> dict[str, Any] | None:
     if not off or not clean or not auto:
         return None
     healthy, good = case.kind.startswith(HEALTHY), ENOUGH * clean["final"]
+    told = [row for row in off["alone"] if not row[1].startswith("system/")]
     return {
         "name": case.name, "kind": case.kind, "seed": case.seed, "healthy": healthy, "clean": clean["final"],
         "off": off["final"], "auto": auto["final"], "heard": _heard(off),
+        "alone": any(at >= case.onset for at, *_ in told), "early": any(healthy or at < case.onset for at, *_ in told),
         "damaged": not healthy and off["final"] < good, "saved": auto["final"] >= good,
         "harmed": auto["final"] < off["final"] - HARM,
         "applied": [action[2] for action in auto["actions"] if action[1] == "applied"],
@@ -219,6 +223,9 @@ def tables(result: dict[str, Any]) -> list[tuple[str, list[dict[str, Any]]]]:
     """(title, rows) of everything measured."""
     whole = [
         {"": "damaged runs heard by a detector", "share": _of(result["heard"])},
+        {"": "damaged runs named by diagnose from a log without the settings", "share": _of(result["named alone"])},
+        {"": "all runs in which it named something before the fault, healthy ones too",
+         "share": _of(result["early alone"])},
         {"": "damaged runs saved by auto-full", "share": _of(result["saved"])},
         {"": "all runs harmed by auto-full, healthy ones too", "share": _of(result["harmed"])},
         {"": "reward reached in damaged runs, of the twin's", "share": f"{result['reached_off']:.0%} without action,"

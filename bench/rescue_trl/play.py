@@ -14,12 +14,15 @@ import json
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from transformers import TrainerCallback
 
+import stabilizer
 from bench.rescue_trl import faults, host
+from stabilizer.core.records import Finding
 from stabilizer.guests.attach import attach
 from stabilizer.guests.own_loop import GuestRun
 from stabilizer.guests.trl_knobs import TrlKnobs
@@ -30,6 +33,8 @@ EVERY = 20
 """Steps between two measurements of what the policy earns."""
 LAST = (20, 15, 10, 5, 0)
 """Steps before the end at which it is measured for the score, which is the mean."""
+SETTINGS = ("control/", "optim/lr", "policy/beta", "time/", "system/", "progress/")
+"""What a log of the metrics alone does not hold."""
 CHECKPOINTS = 10
 """Steps between two checkpoints of ours."""
 
@@ -62,7 +67,8 @@ def play(job: dict[str, Any], starts: Path) -> dict[str, Any]:
                 trainer.train()
         except Exception as error:  # training that died is an outcome like any other
             ended = f"{type(error).__name__}: {error}"
-        return _outcome(job, guest, trainer, curve, ended) | {"cpu_s": round(time.process_time() - began, 2)}
+        outcome = _outcome(job, guest, trainer, curve, ended) | {"cpu_s": round(time.process_time() - began, 2)}
+        return outcome | {"alone": _from_metrics(guest.path, Path(out) / "log.jsonl")}
 
 
 def _turns(trainer: Any, folder: Path) -> faults.Turn:
@@ -85,7 +91,7 @@ def _outcome(
 ) -> dict[str, Any]:  # fmt: skip
     now = host.earned(trainer.model)
     reader = RunReader(guest.path)
-    loud = [f for f in reader.findings if f.severity != "info" and f.state != "suspected"]
+    loud = _loud(reader.findings)
     return {
         **job, "ended": ended, "steps": trainer.state.global_step, "curve": sorted(curve.items()),
         "final": sum(curve.get(host.STEPS - back, now) for back in LAST) / len(LAST),
@@ -93,6 +99,25 @@ def _outcome(
         "actions": [(a.step, a.entry, a.remedy, a.text, {k: list(v) for k, v in a.change.items()})
                     for a in reader.actions if a.entry in ("applied", "verified", "reverted", "failed", "rejected")],
     }  # fmt: skip
+
+
+def _from_metrics(run: Path, log: Path) -> list[tuple[int, str, str]]:
+    """What `diagnose` says of a log that holds none of the settings: (detected at, finding, first cause)."""
+    history = RunReader(run).history
+    view = history.view()
+    names = [name for name in view.names() if not name.startswith(SETTINGS)]
+    steps = view.series("reward/mean").finite().steps
+    columns = {name: dict(zip(*view.series(name).finite(), strict=True)) for name in names}
+    with log.open("w", encoding="utf-8") as file:
+        for step in steps:
+            row = {name: float(column[step]) for name, column in columns.items() if step in column}
+            file.write(json.dumps({"step": int(step), **row}) + "\n")
+    found = [finding for incident in stabilizer.diagnose(log).incidents for finding in incident.findings]
+    return sorted((f.detected_step, f.id, f.causes[0].id if f.causes else "") for f in _loud(found))
+
+
+def _loud(findings: Sequence[Finding]) -> list[Finding]:
+    return [f for f in findings if f.severity != "info" and f.state != "suspected"]
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ from stabilizer.detectors import DETECTORS, ENDINGS
 from stabilizer.detectors.base import Detector
 from stabilizer.detectors.evidence.forecast import Forecast, forecast
 from stabilizer.remedies import BY_ID, LIKELY, LIVE, fitted, for_cause
+from stabilizer.remedies.going_back import learned_until
 from stabilizer.runs.history import RunView
 from stabilizer.runs.loaded import LoadedRun, Source
 from stabilizer.runs.story import Incident, incidents, summary
@@ -251,7 +252,8 @@ def _recorded_only(run: LoadedRun, replayed: Iterable[Finding]) -> list[Finding]
 def _spelled_out(finding: Finding, run: LoadedRun, onset: int, *, harm: bool) -> Finding:
     """The finding with remedies that fit the state of the run, each with `how` in the words of its trainer.
 
-    `onset` is the onset of its incident, because a rollback goes back to before all of it. `harm` is whether the
+    `onset` is the onset of its incident, because a rollback goes back to before all of it, or to the best reward if the
+    run still learned after it. `harm` is whether the
     incident is open and more severe than info. Remedies for which the trainer has no setting come last, and so do
     changes of settings where the cause is unlikely.
     """
@@ -268,6 +270,7 @@ def _spelled_out(finding: Finding, run: LoadedRun, onset: int, *, harm: bool) ->
         return replace(finding, remedies=tuple(r if r.how else replace(r, how="manually") for r in advice))
     config = run.history.about.get("config") or {}
     rates = run.history.view().series("optim/lr").finite().values.tolist()
+    onset = learned_until(run.history.view(), onset)
 
     def lacking(one: RemedyAdvice) -> bool:
         remedy = BY_ID.get(one.id)

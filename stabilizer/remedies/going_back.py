@@ -40,12 +40,24 @@ def gained(view: RunView, since: int) -> bool:
     reward = progress(view)
     if reward is None:
         return False
-    before = view.series(reward.metric).between(0, since - 1).finite().last(GAIN).values
-    after = view.series(reward.metric).between(since, view.step).finite().last(GAIN).values
+    rows = view.series(reward.metric).finite()
+    before = rows.between(0, since - 1).last(GAIN).values
+    after = rows.between(since, view.step).values
+    if not len(before) and len(after) >= 2 * GAIN:  # since the first row
+        before = after[:GAIN]
+    after = after[-GAIN:]
     if not len(before) or not len(after):
         return False
     noise = reward.noise * np.sqrt(1 / len(before) + 1 / len(after))
     return bool(after.mean() - before.mean() > 2 * noise)
+
+
+def learned_until(view: RunView, onset: int) -> int:
+    """The step of the best reward, if the run still learned after an onset; else the onset."""
+    reward = progress(view)
+    if reward and reward.peak_step > onset and gained(view.at(reward.peak_step), onset):
+        return reward.peak_step
+    return onset
 
 
 def doubted(findings: Iterable[Finding], onset: int) -> list[int]:
@@ -63,9 +75,8 @@ def onset_to_undo(now: Situation) -> int:
     """
     doubts = doubted(now.findings, now.onset)
     onset = min([now.onset, *doubts])
-    reward = progress(now.view)
-    if not doubts and reward and reward.peak_step > onset and gained(now.view.at(reward.peak_step), onset):
-        return reward.peak_step
+    if not doubts and (learned := learned_until(now.view, onset)) > onset:
+        return learned
     lost = _steps_lost(now, onset)
     if lost is not None and lost <= now.affordable:
         return onset

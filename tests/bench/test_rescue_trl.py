@@ -13,8 +13,8 @@ from bench.rescue_trl.faults import FAULTS, inject
 from bench.rescue_trl.measure import AUTO, OFF, Case
 
 
-def went(folder, case, arm, final, findings=(), actions=()):
-    row = {"final": final, "findings": list(findings), "actions": list(actions), "cpu_s": 1.0}
+def went(folder, case, arm, final, findings=(), actions=(), alone=()):
+    row = {"final": final, "findings": list(findings), "actions": list(actions), "alone": list(alone), "cpu_s": 1.0}
     (folder / f"{case.name}-{arm}.json").write_text(json.dumps(row))
 
 
@@ -53,6 +53,23 @@ def test_a_run_of_which_nothing_was_said_counts_as_it_ended(tmp_path):
     went(tmp_path, case, OFF, 0.7, [(3, "system/stalled", "undetermined")])  # the machine was busy
     found = measure.judged(case, tmp_path)
     assert not found["heard"] and found["damaged"] and not found["saved"] and not found["harmed"]
+
+
+@pytest.mark.parametrize(
+    ("alone", "named", "early"),
+    [
+        ([], False, False),
+        ([(60, "reward/collapse", "")], True, False),
+        ([(40, "reward/collapse", "")], False, True),
+        ([(60, "system/slowdown", "")], False, False),  # the machine was busy
+    ],
+)
+def test_a_log_without_settings_is_named_only_after_the_fault(tmp_path, alone, named, early):
+    case = Case("lr-jump", 1000, 6.0, 50)
+    went(tmp_path, case.twin, OFF, 1.0)
+    went(tmp_path, case, OFF, 0.5, alone=alone)
+    found = measure.judged(case, tmp_path)
+    assert (found["alone"], found["early"]) == (named, early)
 
 
 def test_what_is_not_made_yet_is_left_out_and_said(tmp_path):

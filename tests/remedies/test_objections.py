@@ -8,6 +8,7 @@ from stabilizer.control.choose import left_to_people
 from stabilizer.core.records import Cause, Finding
 from stabilizer.detectors import DETECTORS
 from stabilizer.remedies import REMEDIES
+from stabilizer.remedies.going_back import learned_until
 from stabilizer.remedies.situation import Situation
 from stabilizer.remedies.urgency import (
     DIVERGENCE,
@@ -240,3 +241,14 @@ def test_a_run_is_ended_early_only_where_held_out_accuracy_is_not_known_to_hold(
 def test_what_broke_around_the_policy_a_moment_ago_is_nothing_to_go_back_from(ids, step, fresh) -> None:
     findings = [Finding(name, "critical", "", 100, 101, step) for name in ids]
     assert just_seen(findings, step) is fresh
+
+
+@pytest.mark.parametrize("onset", [1, 5, 60])
+def test_a_return_keeps_what_was_learned_after_the_first_sign(onset) -> None:
+    view = history({"reward/mean": "0.2+0.005~0.02x120 0.2~0.02x40"}).view()
+    assert 100 <= learned_until(view, onset) <= 125
+
+
+@pytest.mark.parametrize("reward", ["0.5~0.02x60 0.1~0.02x40", "0.5~0.02x100"])
+def test_a_return_goes_before_the_first_sign_where_nothing_was_learned_since(reward) -> None:
+    assert learned_until(history({"reward/mean": reward}).view(), 5) == 5

@@ -220,6 +220,9 @@ def data_shift(case: Case) -> Verdict:
             found.summary,
             "but answers are truncated from then on, which shortens them and lowers the reward",
         ]
+    fled = case.find("policy/kl-runaway")
+    if fled is not None and case.hastened and fled.onset_step < found.onset_step:
+        return UNLIKELY, [found.summary, f"but {case.hastened}"]
     entropy = case.jumped("policy/entropy", found.onset_step, HOTTER)
     if entropy is not None and entropy[1] > entropy[0]:
         words = f"but entropy rose from {entropy[0]:.2g} to {entropy[1]:.2g} in the same rows"

@@ -163,6 +163,8 @@ def little_spread(case: Case) -> Verdict:
     found = case.find("reward/std-blowup")
     if found is None:
         return NO
+    if case.reward and case.reward.dropped and found.onset_step > case.reward.drop_step + TOGETHER * case.spacing:
+        return UNLIKELY, [found.summary, f"but the reward had fallen before (step {case.reward.drop_step})"]
     first = case.led("reward/std_group")
     began = found.onset_step <= case.onset + SOON * case.spacing
     return (SIGNATURE, [found.summary, first]) if first else (0.6 if began else FITS, [found.summary])
