@@ -20,11 +20,14 @@ from stabilizer.incidents.diagnosis.case import Case
 from stabilizer.incidents.diagnosis.confidence import ENOUGH, SUSPECTED, confidences
 from stabilizer.incidents.diagnosis.rules import CAUSES, RULES
 from stabilizer.incidents.diagnosis.rules.base import PROOF
+from stabilizer.incidents.diagnosis.rules.plateau import FLAT
 from stabilizer.runs.history import RunView
 
 __all__ = ["CAUSES", "ENOUGH", "causes"]
 
 DOUBT = "its pattern fits other causes as well"
+NO_PROGRESS = (*FLAT, "reward/no-signal", "reward/noise-floor")
+"""Findings that say that nothing is learned."""
 MOST = 3
 """Most causes reported, the likeliest first."""
 
@@ -39,9 +42,10 @@ def causes(findings: Sequence[Finding], view: RunView) -> tuple[Cause, ...]:
             found[name] = (min(score, PROOF), "; ".join(reasons))
     ordered = sorted(found.items(), key=lambda item: -item[1][0])
     scores = [score for _, (score, _) in ordered]
+    sure = confidences(scores, view, flat=case.find(*NO_PROGRESS) is not None)
     ranked = [
         Cause(name, round(confidence, 2), why, DOUBT if score < SUSPECTED else "")
-        for confidence, (name, (score, why)) in zip(confidences(scores, view), ordered, strict=True)
+        for confidence, (name, (score, why)) in zip(sure, ordered, strict=True)
     ]
     if not ranked or ranked[0].confidence < ENOUGH:
         left = round(1 - sum(cause.confidence for cause in ranked[:1]), 2)

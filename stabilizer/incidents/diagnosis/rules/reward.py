@@ -26,6 +26,8 @@ MOSTLY = 0.5
 """Share of cut answers, before and since, from which most answers are never judged, so nothing else need be wrong."""
 PENALTY = 0.25
 """Share of what the reward lost that it must have gained after the KL penalty; noise of both is the same. A choice."""
+LONGER = 1.5
+"""Growth of answers since the start of the run from which the limit only reveals it."""
 SHIFT = "reward/scale-shift"
 NORMALISER = ("policy.advantage", "scale_rewards", "algorithm.norm_adv_by_std_in_grpo")
 """Settings of trainers that say by what advantages are divided ..."""
@@ -112,7 +114,10 @@ def capped_length(case: Case) -> Verdict:
     if turn:
         return TURNED, [str(turn), *reasons]
     grown = case.find("rollout/length-explosion", "rollout/repetition", "policy/entropy-explosion")
-    if grown and (found is None or grown.onset_step <= found.onset_step + MARGIN * case.spacing):
+    longer = creep(case.view, "rollout/length_mean")
+    if (grown and (found is None or grown.onset_step <= found.onset_step + MARGIN * case.spacing)) or (
+        longer is not None and longer.clear and longer.ratio >= LONGER
+    ):
         return 0.35, [*reasons, "but answers grew or repeat themselves, and the limit only reveals it"]
     if case.hastened:
         return UNLIKELY, [*reasons, f"but {case.hastened}"]
