@@ -64,8 +64,8 @@ ALIKE = 0.6
 """Share of the initial spread, and of the initial difference between rows, that is enough where both fell to it."""
 ALONE = 0.5
 """The same for the difference between rows alone, where no spread is logged."""
-TOP = (0.35, 0.6)
-"""Share of the newest rows at the very best from which a reward that is near it on average, or any, is at its top."""
+TOP = 0.35
+"""Share of the newest rows at the very best from which a reward that is near it on average is at its top."""
 NEAR_BEST = 0.7
 """Share of its best row that a component for correct answers has at least, on a solved task."""
 TAIL = 0.5
@@ -361,7 +361,7 @@ def _ceiling(view: RunView, name: str, levels: np.ndarray, reward: Progress) -> 
         return "known"  # constant at its best: that is a ceiling
     if _capped(view, rewards) or _witnessed(view, name, rewards, slow):
         return "taken"
-    if best_slow - slow > 0.1 * (best - lowest) or max(now, slow) - start < 2 * reward.noise:
+    if best_slow - slow > 0.1 * (best - lowest) or min(now, slow) - start < 2 * reward.noise:
         return ""
     return "taken" if _paid_alike(view, rewards) else ""
 
@@ -412,14 +412,13 @@ def _at_top(rewards: np.ndarray) -> bool:
     top = float(recent.max()) if len(recent) == SLOW[0] else 0.0
     if not top > 0:
         return False
-    share = float((recent == top).mean())
-    if share < TOP[0]:
+    if (recent == top).mean() < TOP:
         return False
     known = finite(rewards[-MEMORY:])
     low = float(known.min())
     if known.max() > top or low == top or (low >= 0 and CEILING > top):
         return False
-    return share >= TOP[1] or mean(recent) - low >= CEILING * (top - low)
+    return mean(recent) - low >= CEILING * (top - low)
 
 
 def _capped(view: RunView, rewards: np.ndarray) -> bool:
@@ -453,8 +452,8 @@ def _paid_alike(view: RunView, rewards: np.ndarray) -> bool:
         return True
     grouped = view.series("reward/std_group")
     spread = grouped if len(grouped) >= 40 else view.series("reward/std")
-    if len(spread) < 40:
-        return rows < ALONE
+    if len(spread) < 40:  # rows of one answer lie at two values, and their middle differences may all be 0
+        return rows < ALONE and bool(late.std() < ALONE * early.std())
     early, late = finite(spread.values[:20]), finite(spread.values[-20:])
     if not len(early) or not len(late):
         return False
