@@ -33,6 +33,7 @@ _COMMAND = re.compile(
 _ASSIGNED = re.compile(r"\s{0,20}(?:export )?[A-Za-z_]\w{0,60}=\S{1,300}\s{0,20}$")
 _ARGUMENT = re.compile(r"(?:\+\+|\+|~)?[A-Za-z_]\w{0,60}(?:\.[\w-]{1,60}){1,12}=\S|--[A-Za-z][\w-]{2,60}(?:[\s=]|$)")
 """The beginning of an argument of a command: an override `group.key=value` of Hydra, or a flag."""
+_COMMENT = re.compile(r"\s#[^\n]*$")
 LEAST_ARGUMENTS = 3
 """Arguments without their command that are settings; fewer stand in prose and logs."""
 _CALL = re.compile(r"\b[A-Z]\w{1,40}(?:Config|Arguments|Trainer)\(")
@@ -58,10 +59,13 @@ def excerpts(path: Path, text: str) -> Iterator[tuple[Path, str]]:
 
 
 def _only(lines: Sequence[str], kept: Sequence[int], end: str = "") -> str:
-    """The text with those lines alone, moved to the margin together, each with an end that joins it to the next."""
+    """The text with those lines alone, moved to the margin together, each with an end that joins it to the next.
+
+    A comment would hide the end, so it is left out then.
+    """
     wanted = set(kept)
     shown = ((_PROMPT.sub("", line) if number in wanted else "") for number, line in enumerate(lines))
-    joined = (line.rstrip("\\ ") + end if end else line for line in shown)
+    joined = (_COMMENT.sub("", line).rstrip("\\ ") + end if end else line for line in shown)
     return textwrap.dedent("\n".join(joined)) + "\n"
 
 

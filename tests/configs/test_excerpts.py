@@ -45,6 +45,7 @@ OVERRIDES = [line.strip(" \\") for line in COMMAND.splitlines()[1:]]
         PROSE + "\n".join(COMMAND.splitlines()[1:]) + "\nstep:1 - critic/score/mean:0.4 - actor/pg_loss:0.1\n",
         PROSE + " ".join(OVERRIDES),
         PROSE + "\n\n# batches\n+".join(OVERRIDES),
+        PROSE + " # a comment\n".join(OVERRIDES),
     ],
 )
 def test_overrides_without_their_command_are_read_with_the_lines_of_the_text(text):

@@ -30,9 +30,9 @@ def check(view: View) -> Iterator[Finding]:
     rollouts, update = view.number("prompts_rollout"), view.number("prompts_update")
     if not rollouts or not update or rollouts <= update or not rollouts % update or update % 1:
         return
-    if any(asked(view, view.config.plain())):
-        return
     at = view["prompts_rollout"]
+    if any(refused.key in (at.key, view["prompts_update"].key) for refused in asked(view, view.config.plain())):
+        return
     lower = int(rollouts // update * update)
     whole = nearest(int(rollouts), [lower, lower + int(update)])
     yield found(
