@@ -64,11 +64,15 @@ def own_keys(text: str, trainer: str) -> str:
     titles = {one.schema.title for one in asked if one is not None and one.schema is not None}
 
     def kept(brackets: re.Match[str]) -> str:
-        parts = brackets[1].split("; " if "; " in brackets[1] else ", ")
-        named = {part: set(_OF_A_TRAINER.findall(part)) for part in parts}
-        if own := [part for part in parts if named[part] & titles]:
-            return f" ({'; '.join(own)})"
-        return "" if all(named.values()) else brackets[0]
+        between = "; " if "; " in brackets[1] else ", "
+        own: list[str] = []
+        waiting: list[str] = []  # items up to the next name of a trainer are of that trainer
+        for part in brackets[1].split(between):
+            waiting.append(part)
+            if named := _OF_A_TRAINER.findall(part):
+                own += waiting if titles & set(named) else []
+                waiting = []
+        return f" ({between.join(own + waiting)})" if own or waiting else ""
 
     return _BRACKETS.sub(kept, text) if titles else text
 

@@ -188,6 +188,9 @@ def test_a_fix_names_the_keys_of_the_trainer_in_use_alone():
     assert own_keys(text, "slime") == "fewer tokens (--cap in slime, later), or less (always)"
     assert own_keys(text, "ms-swift") == "fewer tokens (size in TRL), or less (always)"
     assert own_keys(text, "openrlhf") == "fewer tokens, or less (always)"
+    assert own_keys("ask (train_split, test_split in TRL, or x)", "trl") == "ask (train_split, test_split in TRL, or x)"
+    assert own_keys("ask (train_split, test_split in TRL, or x)", "verl") == "ask (or x)"
+    assert own_keys("ask (a, b)", "verl") == "ask (a, b)"
     assert own_keys(text, "unknown") == own_keys(text, "") == text
 
 
