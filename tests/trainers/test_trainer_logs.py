@@ -109,6 +109,13 @@ def test_the_kl_of_the_reward_says_that_it_is_signed(tmp_path):
     assert "signed" in run.history.about["metrics"]["policy/kl_ref"]["estimator"]
 
 
+def test_the_reward_after_its_penalty_counts_only_where_the_score_is_missing(tmp_path):
+    both = run_of(tmp_path, logs.verl(1, {"critic/score/mean": 0.5, "critic/rewards/mean": 0.25}))
+    assert value(both, "reward/mean") == 0.5 and value(both, "verl/critic/rewards/mean") == 0.25
+    alone = run_of(tmp_path, logs.verl(1, {"critic/rewards/mean": 0.25}))
+    assert value(alone, "reward/mean") == 0.25
+
+
 def test_map_goes_before_every_table(tmp_path):
     text = logs.verl(1, {"critic/score/mean": 0.5, "critic/rewards/mean": 0.25})
     run = run_of(tmp_path, text, mapping={"reward/mean": "critic/rewards/mean"})
