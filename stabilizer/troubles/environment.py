@@ -31,6 +31,7 @@ def _release(what: str, shows: tuple[str, ...], cause: str, example: str, fix: s
 
 _KNOWN = ("torch", "transformers", "trl", "datasets", "triton", "ray", "vllm", "verl", "sglang", "megatron")
 """Packages whose parts go missing with a release, not with a mistake in the user's code."""
+_IMPORTED = ("transformers", "trl", "vllm", "peft", "accelerate", "huggingface_hub")
 _OF_CALLER = "trl/trainer/grpo_trainer.py"
 _RELEASES = (
     _release(
@@ -39,12 +40,20 @@ _RELEASES = (
         "from a newer release",
         "ModuleNotFoundError: No module named 'vllm.worker.worker_base'", certainty="likely",
     ),
-    _release(
-        "cannot-import", ("cannot import name '{name:w}' from '{module:w}'",),
-        "{module} of the installed release has no {name}: it was renamed, moved or removed, or comes with a later one; the "
-        "importing code was written for another release",
-        "ImportError: cannot import name 'EntryNotFoundError' from 'datasets.utils' (/x/datasets/utils/__init__.py)",
-        "install the release of that package which the importing one names, or upgrade the importing one", certainty="likely",
+    *(
+        _release(
+            name, shows,
+            "{name} does not exist in the installed release of the package in the message: it was renamed, moved or removed, or "
+            "comes with a later one; the importing code was written for another release",
+            example, "install the release of that package which the importing one names, or upgrade the importing one",
+            certainty=certainty,
+        )
+        for name, certainty, shows, example in (
+            ("cannot-import-known", "likely", tuple(f"cannot import name '{{name:w}}' from '{package}" for package in _IMPORTED),
+             "ImportError: cannot import name 'is_torch_xpu_available' from 'transformers.utils' (/opt/x/__init__.py)"),
+            ("cannot-import", "possible", ("cannot import name '{name:w}' from '{module:w}'",),
+             "ImportError: cannot import name 'EntryNotFoundError' from 'datasets.utils' (/x/datasets/utils/__init__.py)"),
+        )
     ),
     _release(
         "library-has-no",

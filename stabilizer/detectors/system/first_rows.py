@@ -1,4 +1,4 @@
-"""First rows: what the first rows of a log prove already, before there is a trend."""
+"""First rows: what a log proves without a trend, mostly in its first rows."""
 
 from __future__ import annotations
 
@@ -69,12 +69,13 @@ class FirstRows(Detector):
     """The few rows of this log prove that nothing can be learned as it is, or that something is broken already.
 
     Signature
-        In a log of fewer than 25 rows, one of these holds in every row: each answer is cut at the limit, the answers of
-        each group earn the same, the gradient is exactly 0, no answer earns anything, one of several reward functions
-        gives next to nothing (`info`), the learning rate is 0 after the first row. Or one row has a KL to the reference
-        of 5 nats/token or more. Or, over the rows: the entropy fell to nothing; the reward fell by 60 % while the KL or
-        the gradient norm rose far, or while answers grew; the KL is negative; the KL coefficient is without bound; the
-        critic explains nothing of large returns; no finished episode is reported.
+        In a log of fewer than 25 rows, one of these holds in every row (no reward at all also in a longer one): each
+        answer is cut at the limit, the answers of each group earn the same, the gradient is exactly 0, no answer earns
+        anything, one of several reward functions gives next to nothing (`info`), the learning rate is 0 after the first
+        row. Or one row has a KL to the reference of 5 nats/token or more. Or, over the rows: the entropy fell to
+        nothing; the reward fell by 60 % while the KL or the gradient norm rose far, or while answers grew; the KL is
+        negative; the KL coefficient is without bound; the critic explains nothing of large returns; no finished episode
+        is reported.
 
     Why it matters
         These facts need no trend. A run that begins like this wastes every further hour.
@@ -100,21 +101,25 @@ class FirstRows(Detector):
 
     def check(self, view: RunView) -> Finding | None:
         rows = max((len(view.series(name).finite()) for name in view.names()), default=0)
-        if not 0 < rows < FEW:
-            return None
-        facts = [fact for ask in FACTS if (fact := ask(view))]
+        known = rows and (rows < FEW or nothing_earned(view))
+        facts = [fact for ask in (FACTS if rows < FEW else IN_ANY_LOG) if known and (fact := ask(view))]
         if not facts:
             return None
         gravest = max((fact.severity for fact in facts), key=SEVERITIES.index)
         first = facts[0]
         others = "".join(f"; {fact.what}" for fact in facts[1:])
-        each = "in each of the" if first.name not in OVER_ROWS else "over the"
+        in_each = first.name not in OVER_ROWS
+        each, onset = ("in each of the", _first_step(view)) if in_each else ("over the", view.step)
         return self.finding(
-            view, gravest, view.step,
+            view, gravest, onset,
             f"{each} {rows} row{'s' * (rows > 1)}: {first.what}{others}",
             cause=first.cause, what=first.what + others, next=first.fix, confidence=first.sure,
             facts=[fact.name for fact in facts],
         )  # fmt: skip
+
+
+def _first_step(view: RunView) -> int:
+    return min((int(steps[0]) for name in view.names() if len(steps := view.series(name).steps)), default=view.step)
 
 
 def _all(view: RunView, name: str, least: int = 1) -> np.ndarray | None:
@@ -433,3 +438,5 @@ FACTS: tuple[Callable[[RunView], Fact | None], ...] = (
     fails_when_tested,
 )  # fmt: skip
 """What is asked, causes before their consequences."""
+IN_ANY_LOG = (nothing_earned, no_gradient)
+"""What is asked of a long log too, if no row earned anything. A gradient norm of 0 alone may not be measured."""
