@@ -183,10 +183,19 @@
     on: function () {
       const self = this;
       if (!this.view.runs && !this.first) { // chosen once: rows that change places change no charts
-        const drawable = this.rows.filter((row) => row.drawable && !row.archived).slice(0, FIRST_RUNS).map((row) => row.id);
-        if (drawable.length) this.first = drawable;
+        const chosen = this.firstShown();
+        if (chosen.length) this.first = chosen;
       }
       return (this.view.runs || this.first || []).filter((id) => self.byId.has(id)).slice(0, this.options.maxRuns);
+    },
+
+    // The runs to show before anybody chose: those that need attention, or as many of each group, to compare groups.
+    firstShown: function () {
+      const drawable = this.rows.filter((row) => row.drawable && !row.archived), groups = new Map();
+      if (!this.grouped()) return drawable.slice(0, FIRST_RUNS).map((row) => row.id);
+      drawable.forEach((row) => { groups.set(row.group, (groups.get(row.group) || []).concat([row.id])); });
+      const each = Math.max(1, Math.floor(this.options.maxRuns / groups.size));
+      return [].concat(...Array.from(groups.values(), (ids) => ids.slice(0, each)));
     },
 
     toggle: function (ids, show) {
@@ -243,6 +252,7 @@
       const self = this;
       this.rows = answer.rows;
       this.rowsSeen = (this.rowsSeen || 0) + 1;
+      if (this.groupedBy !== answer.group) this.first = null;
       this.groupedBy = answer.group;
       this.groups = answer.groups;
       this.offered = answer.columns;

@@ -69,6 +69,15 @@ def test_runs_are_shown_hidden_grouped_and_found_again_in_the_address(watched: W
     assert watched.errors == []
 
 
+def test_grouped_runs_show_some_of_each_group_before_anybody_chooses(watched: Watched, folder: Path) -> None:
+    many(folder / "more", recipes=3, seeds=4, steps=30)
+    page = shown(watched, "?group=seeds", lines=2)
+    watched.until(lambda: page.evaluate(LINES, "reward/mean") == page.locator(".workspace-group").count() + 1)
+    assert page.locator(".workspace-group").count() > 2 and page.locator("tr.on").count() > 8
+    page.get_by_label("group runs").select_option("")
+    watched.until(lambda: page.locator("tr.on").count() == 8)
+
+
 def test_one_hover_line_goes_through_all_charts_and_a_drag_zooms_all(watched: Watched) -> None:
     page = shown(watched, f"?runs={RUN}")
     stage = page.locator(".workspace-stage").first
