@@ -119,6 +119,11 @@ def test_a_reward_function_that_never_pays_is_named_in_a_long_log_too():
     assert signs(view(**longer | {"reward__accuracy__mean": np.tile([0.0, 0.0, 0.1, 0.0, 0.0], 20)})) == []
 
 
+def test_parts_that_cancel_are_not_silent():
+    parts = {"reward__format__mean": [1.0] * 6, "reward__penalty__mean": [-0.99] * 6}
+    assert "part-silent" not in {sign.id for sign in signs(view(reward__mean=[0.01, 0.011] * 3, **parts))}
+
+
 def test_what_a_finding_names_is_not_repeated():
     cut = view(**CASES["answers-cut"])
     assert signs(cut) and signs(cut, {"capped-length"}) == []

@@ -187,7 +187,9 @@ def silent_parts(view: RunView) -> str:
         return ""
     parts = [name for name in view.names() if name.startswith("reward/") and name.endswith("/mean")]
     most = {name: np.abs(values).max() for name in parts if (values := _all(view, name, SOME_ROWS)) is not None}
-    silent = {name: high for name, high in most.items() if high <= SILENT * max(most.values())}
+    silent = {
+        name: high for name, high in most.items() if name != "reward/mean" and high <= SILENT * max(most.values())
+    }
     if not silent:
         return ""
     named = ", ".join(name.split("/")[1] for name in list(silent)[:3])
