@@ -49,10 +49,6 @@ SEPARATED = {
         {"reward/scale-shift": 150}, NEW_PART, "reward-hackable",
         {"reward/style/mean": "0~0.01x200", "reward/correct/mean": "0.3~0.05x150 2.3~0.1x50"}, "reward-fault",
     ),
-    "a fall by steps that are as long as before": (
-        DRIFT | {"policy/likelihood-displacement": 155}, FELL | USUAL, "wrong-groups",
-        {"optim/update_ratio": "0.001%0.1x150 0.02%0.2x50"}, "lr-too-high",
-    ),
     "a gradient on another scale while the policy grows certain": (
         {"optim/grad-explosion": 150}, USUAL | {"optim/grad_norm": "0.5%0.1x150 5%0.1x50",
                                                 "policy/entropy": "1.0+-0.003~0.02x200"}, "reward-fault",

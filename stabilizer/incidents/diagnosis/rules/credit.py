@@ -1,4 +1,4 @@
-"""Credit goes the wrong way, or gradients are on a scale that neither answers nor rewards explain."""
+"""Gradients on a scale that neither answers nor rewards explain: advantages or the loss changed theirs."""
 
 from __future__ import annotations
 
@@ -25,18 +25,6 @@ def gradient_rescaled(case: Case) -> Verdict:
         return NO
     lost = case.reward is not None and case.reward.dropped
     return (WEAK if lost else FITS), [found.summary, case.same_steps]
-
-
-def learned_the_wrong_way(case: Case) -> Verdict:
-    """What was learned is lost and correct answers become less likely, by steps no larger than before and without a
-    known source. So the steps go in the wrong direction: credit has the wrong sign, or goes to other answers."""
-    reward, falls = case.reward, case.find("policy/likelihood-displacement")
-    if reward is None or not reward.dropped or not case.same_steps or falls is None or falls.severity == "info":
-        return NO
-    if case.upstream(falls.onset_step, "source"):
-        return NO
-    lost = f"{reward.metric} has fallen since step {reward.drop_step}"
-    return FITS, [lost, f"{case.same_steps}: steps go in the wrong direction", falls.summary]
 
 
 def spikes_in_usual_rows(case: Case) -> Verdict:
@@ -74,5 +62,4 @@ def spikes_in_usual_rows(case: Case) -> Verdict:
 RULES: Table = (
     ("reward-fault", gradient_rescaled),
     ("reward-fault", spikes_in_usual_rows),
-    ("wrong-groups", learned_the_wrong_way),
 )
