@@ -61,7 +61,7 @@ FAULTS = (
           accept=(SETTING, *DIVERGED), causes=("lr-too-high",), shows=("policy/kl_old+", "optim/update_ratio+")),
     Fault(kind="lr-too-low", act=updates.lr_times, speed="plateau",
           develop=(0.1, 0.03, 0.005), report=(0.08, 0.02, 0.003),
-          accept=("optim/lr-too-low", "optim/no-update", "reward/plateau"),
+          accept=(SETTING, "optim/lr-too-low", "optim/no-update", "reward/plateau"),
           causes=("lr-too-low",), shows=("optim/update_ratio-",)),
     Fault(kind="frozen-weights", act=updates.frozen, speed="plateau",
           develop=(0.6, 0.9, 1.0), report=(0.5, 0.85, 1.0),

@@ -169,22 +169,6 @@ class Growth(NamedTuple):
         """Expected gain since the start."""
         return self._expected(self.known.last - self.known.first)
 
-    @property
-    def now(self) -> float:
-        """Expected present level."""
-        return self.level + self._expected(self.known.last - self._centre)
-
-    @property
-    def start(self) -> float:
-        """Expected level at the start."""
-        return self.level + self._expected(self.known.first - self._centre)
-
-    @property
-    def _centre(self) -> np.ndarray:
-        """Mean height of each curve over the run."""
-        middle: np.ndarray = self.known.first - self.known.unit[:, 0] * self.known.length
-        return middle
-
     def _expected(self, heights: np.ndarray) -> float:
         return float((self.weight * self.height * heights).sum())
 

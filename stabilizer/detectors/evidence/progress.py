@@ -7,9 +7,8 @@ task is no plateau. So every detector asks here first, and all get the same answ
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
-from typing import Any
+from collections.abc import Sequence
+from functools import cached_property, lru_cache, partial
 
 import numpy as np
 
@@ -78,18 +77,6 @@ WITNESSES = 2
 _is_right = lru_cache(maxsize=1024)(means_right)
 
 
-class _Once:
-    """An attribute computed on first use: `cached_property` without its lock, which costs more."""
-
-    def __init__(self, work: Callable[[Any], Any]):
-        self._work = work
-        self.__doc__ = work.__doc__
-
-    def __get__(self, of: Any, owner: type | None = None) -> Any:
-        value = of.__dict__[self._work.__name__] = self._work(of)
-        return value
-
-
 class Progress:
     """The state of the reward at a step; whatever needs arithmetic is computed on first use."""
 
@@ -106,11 +93,11 @@ class Progress:
         """When the best level was reached."""
         return int(self._series.steps[int(self._peak)])
 
-    @_Once
+    @cached_property
     def _recent(self) -> np.ndarray:
         return self._series.last(200).finite().values
 
-    @_Once
+    @cached_property
     def noise(self) -> float:
         """Noise of a row before a fall; the rows since must not widen the yardstick they are measured by."""
         reach = max(self.best - self.lowest, abs(self.best) * 0.05)
@@ -119,7 +106,7 @@ class Progress:
         end = min(len(self._levels) - (LAG if self.rows >= LAG + 30 else LEVEL), fell)
         return float(max(_lumpy_noise(self._recent[-60:]), self.early, _wander(self._series.values[-MEMORY:][:end])))
 
-    @_Once
+    @cached_property
     def early(self) -> float:
         """The part of it that the first rows already showed."""
         values = self._series.values
@@ -131,24 +118,24 @@ class Progress:
         """Whether a change exceeds a multiple of the noise of a row. The first rows mostly show that it does not."""
         return bool(change > times * self.early and change > times * self.noise)
 
-    @_Once
+    @cached_property
     def _slope(self) -> Trend | None:
         window = self._recent[-RECENT:]
         return trend(window) if len(window) >= 12 else None
 
-    @_Once
+    @cached_property
     def rising(self) -> bool:
         """Whether the newest rows clearly rise, by more than the noise of one row."""
         slope = self._slope
         return bool(slope and slope.rising and self.beyond(slope.change))
 
-    @_Once
+    @cached_property
     def falling(self) -> bool:
         """Whether the newest rows clearly fall, by more than the noise of one row."""
         slope = self._slope
         return bool(slope and slope.falling and self.beyond(-slope.change))
 
-    @_Once
+    @cached_property
     def idle(self) -> bool:
         """Whether the newer half of the run shows no visible gain, which is no proof that there is none."""
         series = self._series.between(self._view.baseline_start(), self._view.step).last(IDLE[1]).finite()
@@ -158,7 +145,7 @@ class Progress:
         slope = trend(series.values[-rows:])
         return slope.change <= (slope.high - slope.change) / 4  # half a standard error
 
-    @_Once
+    @cached_property
     def _fall(self) -> tuple[bool, int]:
         return _fallen(self._levels, self._series.values[-MEMORY:], self)
 
@@ -167,7 +154,7 @@ class Progress:
         """Whether it lies below its best by more than noise explains."""
         return bool(self._fall[0])
 
-    @_Once
+    @cached_property
     def slight(self) -> bool:
         """Whether its fall is small beside the spread of answers within a step: then no skill is lost, however certain
         the fall.
@@ -186,7 +173,7 @@ class Progress:
         dropped, row = self._fall
         return int(self._series.steps[-MEMORY:][row]) if dropped else self._view.step
 
-    @_Once
+    @cached_property
     def ceiling(self) -> str:
         """Why nothing is left to learn: `known` where that is measured, `taken` where the reward looks like it and
         no logged metric shows its ceiling, else empty."""

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from stabilizer.core.records import Finding
-from stabilizer.core.stats import median
+from stabilizer.core.stats import median, trend
 from stabilizer.detectors.base import Detector
 from stabilizer.detectors.evidence.progress import Progress, level, progress
-from stabilizer.detectors.evidence.settings import not_in_force
 from stabilizer.detectors.evidence.since import slowed
-from stabilizer.detectors.evidence.stagnation import patience, stagnation, whole_trend
+from stabilizer.detectors.evidence.stagnation import STILL_MOST, patience, stagnation
 from stabilizer.runs.history import RunView
 
 
@@ -30,8 +29,7 @@ class LrTooLow(Detector):
 
         An undeclared cut of the learning rate between two rows, to a third or less, is `warn` whatever the size of a
         step, once the reward has lost its earlier pace (`since.slowed`). So is a cut to less than a tenth that lasts
-        `stands` rows while the reward does not rise, and a rate in force that is a third or less of what the run's own
-        settings ask for while the reward does not rise.
+        `stands` rows while the reward does not rise.
 
     Why it matters
         It is the cheapest failure to repair and the easiest to miss: all curves are calm, and at a thirtieth of the
@@ -77,7 +75,7 @@ class LrTooLow(Detector):
     """Steps without a rise that are worth a warning in a log of few rows."""
 
     def check(self, view: RunView) -> Finding | None:
-        if found := self._not_as_set(view) or self._cut(view):
+        if found := self._cut(view):
             return found
         still = self._still(view)
         if still is None:
@@ -90,7 +88,7 @@ class LrTooLow(Detector):
         stuck = stagnation(view)
         series = view.series(reward.metric)
         since = int(series.steps[int(series.steps.searchsorted(view.baseline_start()))])
-        course = whole_trend(view, reward.metric)
+        course = trend(series.last(STILL_MOST).finite().values)
         gained = reward.beyond(reward.now - reward.start, 2)
         if stuck is None and (gained or course.low > 0 and reward.beyond(course.change)):
             return None
@@ -105,19 +103,6 @@ class LrTooLow(Detector):
             f"{what} {now:.1g} {far}{f' at a learning rate of {rate:.2g}' if rate else ''}, and {reward.metric} has not"
             f" risen ({reward.start:.3g} to {reward.now:.3g})",
             metric=name, baseline=self.step_kl if name == "policy/kl_old" else self.drift, now=now,
-        )  # fmt: skip
-
-    def _not_as_set(self, view: RunView) -> Finding | None:
-        """Our own trainer's log states the requested rate, and a far smaller one is in force."""
-        change = next((change for change in view.once(not_in_force) if change.metric == "optim/lr"), None)
-        reward = progress(view) if change and 0 < change.now * self.cut <= change.was else None
-        if change is None or reward is None or reward.solved or reward.rising:
-            return None
-        return self.finding(
-            view, "warn", change.step,
-            f"the learning rate has been {change.now:.2g} since step {change.step} where the settings ask for"
-            f" {change.was:.2g}, and {reward.metric} ({reward.now:.3g}) is not rising",
-            metric="optim/lr", baseline=change.was, now=change.now,
         )  # fmt: skip
 
     def _cut(self, view: RunView) -> Finding | None:

@@ -12,7 +12,6 @@ from stabilizer.core.stats import median, step_noise, trend
 from stabilizer.detectors.base import Detector
 from stabilizer.detectors.evidence.progress import Progress, progress
 from stabilizer.detectors.evidence.stagnation import (
-    MATTERS,
     PATIENCE,
     STILL,
     STILL_MOST,
@@ -26,6 +25,8 @@ from stabilizer.detectors.reward.saturated import Saturated
 from stabilizer.detectors.reward.scale_shift import components
 from stabilizer.runs.history import RunView
 
+GAINS = 0.15
+"""Share of its gain so far that a reward at its ceiling may still gain with as much training again."""
 SINKS = 0.2
 """Share of its level that a reward may have lost while it still counts as being at its ceiling."""
 HELD = 10
@@ -49,27 +50,16 @@ class Plateau(Detector):
     """The reward has clearly been flat for long enough, and there is room above it.
 
     Signature
-        `stagnation` is a test of equivalence, because absence of evidence for growth is not enough. After growth: if
-        the trend of the newer half or three quarters of the run (at least 30 rows) continued for as many rows as the
-        run has had, even the upper end of its 95 % interval would gain less than 15 % of the gain so far (20 % while
-        the run is short).
+        All plausible learning curves are weighed by the run (`growth`), because absence of evidence for growth is not
+        enough. A gain matters if it is 5 % of the gain so far and of the level (or the spread of rewards, where that is
+        more), or a fifth of these in a run that never rose. The reward is flat for sure when the chance that as many
+        steps again bring such a gain is below 5 %, for 30 rows and 90 steps. After a rise, 98 % of the weight must
+        belong to curves that stopped, or had nearly reached their limit in the middle of the run, and 60 % of a shorter
+        run is enough where the 95 % interval of the trend excludes such a gain. Without a rise, that interval must
+        exclude it. Accuracy on held-out problems, where there is any, must not have risen.
 
-        Sooner by all plausible learning curves, weighed by the run (`growth`): at least 98 % of the weight belongs to
-        curves that stopped, or had nearly reached their limit in the middle of the run. The run has been flat for at
-        least 90 steps and 30 rows, and the chance that as many steps again bring a gain that matters is below 5 %.
-
-        A run that never rose: continued for as long again, the interval would lie within a fifth of its level, and it
-        lies within its noise. That is `info` until a third of the planned steps (100 at least, but half of a short
-        plan), or `patience` steps, have passed.
-
-        Where a row is mostly noise (more than 15 % of the spread of single rewards, as with a few prompts a step): over
-        at least 145 rows and 100 steps, for the whole run or its newer three quarters, the upper end of the interval is
-        below 25 % of that spread, and no gain of half a standard error is seen. Accuracy on held-out problems, where
-        there is any, must not have risen.
-
-        A hint is always `info`. The reward has probably stopped rising once that chance has been below 10 % for a tenth
-        of the rows. A gain matters if it is 5 % of the gain so far and of the level (or the spread of
-        rewards, where that is more), or a fifth of these in a run that never rose.
+        A run that never rose is `info` until a third of the planned steps (100 at least, but half of a short plan), or
+        `patience` steps, have passed. A hint is always `info`: the chance has been below 10 % for a tenth of the rows.
 
         A reward whose ceiling is only assumed (`Progress.ceiling`), because no logged metric counts correct answers, is
         `info` beside `reward/saturated`: over 30 rows since it got there it gained, continued for as long as the run
@@ -87,8 +77,8 @@ class Plateau(Detector):
         reported and no hint is given, and a reward that never rose is `info` and says so. A schedule that has ended
         (the rate is down to a tenth of its peak, and was low for most of the stretch) explains a flat reward after a
         rise, which is then `info` and says so. A format learned first: `info` while the task itself has not begun, or
-        while the reward has several components and the run is younger than `patience`. Slow but steady growth does not
-        pass the equivalence test. A collapse: the reward is flat at the bottom, and other detectors name it.
+        while the reward has several components and the run is younger than `patience`. Slow but steady growth keeps
+        the chance high. A collapse: the reward is flat at the bottom, and other detectors name it.
 
     False alarms
         Hints: of a hundred curves with visible growth, up to ten get a hint at their end. Delayed generalisation: some
@@ -101,7 +91,7 @@ class Plateau(Detector):
         KL term pins the policy, `easier-prompts` when groups are dead; `raise-lr` only manually.
 
     References
-        Equivalence testing after Schuirmann 1987; ScaleRL (arXiv 2510.13786) on sigmoid reward curves.
+        ScaleRL (arXiv 2510.13786) on sigmoid reward curves.
     """
 
     id = "reward/plateau"
@@ -129,7 +119,7 @@ class Plateau(Detector):
         age = view.step - max(view.baseline_start(), int(view.series(reward.metric).steps[0]))
         # components are learned one after the other
         early = early or age < min(begun, self.patience) and len(components(view)) > 1
-        quiet = early or rate or not still.sure or still.grew and not self._held(view, reward.metric)
+        quiet = early or rate or not still.sure or not self._held(view, reward.metric)
         change = still.change
         return self.finding(
             view, "info" if quiet else "warn", still.onset_step,
@@ -150,7 +140,7 @@ class Plateau(Detector):
         change, level = trend(since.values), median(since.values)
         error = (change.high - change.change) / 1.96
         gain = max(level - reward.start, 0.0) * len(since) / reward.rows
-        if change.change > max(error, MATTERS[0] * gain) or change.falling and -change.change > SINKS * abs(level):
+        if change.change > max(error, GAINS * gain) or change.falling and -change.change > SINKS * abs(level):
             return None
         return self.finding(
             view, "info", there.onset_step,
