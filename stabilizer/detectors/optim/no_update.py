@@ -9,7 +9,6 @@ import numpy as np
 
 from stabilizer.core.records import Finding, Severity
 from stabilizer.detectors.base import Detector
-from stabilizer.detectors.evidence.departure import change_step
 from stabilizer.detectors.evidence.progress import progress
 from stabilizer.detectors.evidence.rounding import rate_unseen, rounded
 from stabilizer.runs.history import RunView, Series
@@ -46,8 +45,7 @@ class NoUpdate(Detector):
 
         `warn` as well: a third or more of the last `flicker` updates changed nothing, at irregular distances, without
         such a reason and with a learning rate above 0 (judged by the weight change, or else by gradient and KL
-        together). Where equal rewards explain the zeros, half of the last 60 rows is `info`, and `mostly` of them in a
-        run of `MEMORY` rows whose reward does not rise is `warn`.
+        together). Where equal rewards explain the zeros, `reward/no-signal` reports them.
 
     Why it matters
         The run looks alive (rewards vary, time passes, checkpoints are written) and learns nothing. The reason is a bug
@@ -87,15 +85,13 @@ class NoUpdate(Detector):
     """Rows among which some may be without any update."""
     same: int = 10
     """Rows in which every logged number of training is the same, from which that is reported."""
-    mostly: float = 0.8
-    """Share of rows without a gradient that is worth a warning even when each row is explained."""
 
     def check(self, view: RunView) -> Finding | None:
         zeros = {name: self._zeros(view, name) for name in (*MOTION, "optim/lr")}
         if frozen := self._frozen(view):
             return frozen
         if not any(zeros.values()):
-            return self._lost_updates(view) or self._silent_batches(view)
+            return self._lost_updates(view)
         moved = view.series("optim/update_ratio").last(self.rows).values
         reward = progress(view)
         if (len(moved) and moved.any() and not zeros["optim/grad_norm"]) or (
@@ -104,11 +100,11 @@ class NoUpdate(Detector):
             return None
         standing = [name for name, count in zeros.items() if count]
         if standing == ["optim/lr"] and rate_unseen(view):
-            return self._silent_batches(view)
+            return None
         still = view.series(standing[0])
         onset = int(still.steps[-zeros[standing[0]]])
         if self._explained(view, still.last(self.rows)).all() or _drifts(view, onset) or _rounded(view):
-            return self._silent_batches(view)
+            return None
         proven = zeros["optim/update_ratio"] and (view.latest("optim/lr") or 0.0) > 0
         severity: Severity = "critical" if proven or len(standing) > 1 else "warn"
         others = f" (so have {', '.join(standing[1:])})" if standing[1:] else ""
@@ -196,32 +192,6 @@ class NoUpdate(Detector):
             f"{count} of the last {self.flicker} updates changed nothing ({' and '.join(names)} exactly 0) although"
             f" rewards differed and the learning rate is above 0, since step {onset}",
             metric=names[0], baseline=_before(series, onset), now=0.0, lost=count,
-        )  # fmt: skip
-
-    def _silent_batches(self, view: RunView) -> Finding | None:
-        """Zeros that are explained one by one but too frequent together."""
-        series = view.series("optim/grad_norm")
-        if len(series) < 60:
-            return None
-        recent = series.last(60)
-        share = 1 - len(recent.values.nonzero()[0]) / 60
-        if share < 0.5:
-            return None
-        nothing = recent.values == 0.0
-        reward = progress(view)
-        spacing = np.diff((~nothing).nonzero()[0])
-        regular = len(spacing) > 1 and (spacing == spacing[0]).all()
-        if reward is None or reward.solved or regular or not self._explained(view, recent)[nothing].all():
-            return None
-        much = self.mostly <= share < 1 and len(series) >= MEMORY and not reward.rising
-        past = series.last(MEMORY)
-        silent = (past.values == 0).astype(float)
-        grew = len(past) > 60 and silent[:-60].mean() < share / 2
-        onset = change_step(Series(past.steps, silent)) if grew else int(past.steps[0])
-        return self.finding(
-            view, "warn" if much else "info", onset,
-            f"{share:.0%} of the last 60 batches had a gradient of exactly 0 because no group had any spread of reward",
-            metric="optim/grad_norm", baseline=_before(series, onset), now=0.0, share=share,
         )  # fmt: skip
 
 

@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
-import numpy as np
-
 from stabilizer.core.records import Finding
-from stabilizer.core.stats import finite, median, median_scale
+from stabilizer.core.stats import finite, median
 from stabilizer.detectors.base import Detector
 from stabilizer.detectors.evidence.departure import departure
 from stabilizer.detectors.evidence.progress import progress
 from stabilizer.runs.history import RunView
 
 RATIO, RATE, NORM = "optim/update_ratio", "optim/lr", "optim/grad_norm"
-FRESH = 25
-"""Rows for which reset moments are reported."""
-BEFORE, SINCE = 20, 4
-"""Rows before and after the reset that tell it from one large step."""
-CLEAR = 6.0
-"""Standard deviations of a row by which the first step stands out."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,14 +21,8 @@ class OptimizerState(Detector):
     Signature
         `optim/update_ratio` has left its trend (`departure`) by `factor`, up or down, and still differs by as much
         after division by the learning rate, while the gradient norm stayed within a factor of `alike`. `info` by
-        itself. `warn` when a row of `spike` times the usual gradient norm came right before, when the steps changed
-        within one row by `torn` standard deviations of the usual difference between rows, or when the reward has
-        dropped since.
-
-        A declared resume or rollback starts a new trend, so there the first 5 rows are compared with the last 20 before
-        it: moments that were not restored make steps `factor` times as large (`warn`). Without any declaration, steps
-        that become `fresh` times as large within one row at a constant rate, and then shrink row by row, come from
-        moments that were reset (`warn`, for 25 rows).
+        itself. `warn` when a row of `spike` times the usual gradient norm came right before, or when the reward has
+        dropped since. After a declared resume, `system/resume-mismatch` compares the first steps with those before.
 
     Why it matters
         Adam divides by the root of a running mean of squares. One gradient of a hundred times the usual size multiplies
@@ -73,35 +58,18 @@ class OptimizerState(Detector):
     """Factor by which the gradient norm may differ and still count as the same."""
     spike: float = 10.0
     """Factor over the usual gradient norm of a row that explains the change."""
-    fresh: float = 2.0
-    """Smallest factor by which the first steps after a reset are larger."""
-    torn: float = 10.0
-    """Standard deviations of the usual difference between rows: neither data nor batch make such a step."""
     near: int = 30
-    """Rows before the onset in which a spike is looked for, and rows after a resume in which steps are compared."""
+    """Rows before the onset in which a spike is looked for."""
 
     def check(self, view: RunView) -> Finding | None:
-        if begun := self._begun_anew(view):
-            onset, before, first, now = begun
-            return self.finding(
-                view, "warn", onset,
-                f"the optimizer's moments were reset at step {onset} without a declared reason: steps became"
-                f" {first / before:.2g} times as large within one row at the same learning rate and have shrunk since",
-                metric=RATIO, baseline=before, now=now, spike=0.0, fresh=True,
-            )  # fmt: skip
         left = departure(view, RATIO, up=True) or departure(view, RATIO, up=False)
-        resumed = [event for event in view.events(("resume", "rollback"))][-1:]
-        if left is not None and left.rows >= 5:
-            if 1 / self.factor < left.ratio < self.factor:
-                return None
-            onset, why = left.onset_step, ""
-        elif resumed and len(view.series(RATIO).between(resumed[0].step, view.step)) in range(5, self.near):
-            onset, why = resumed[0].step, f", after a {resumed[0].kind}"
-        else:
+        if left is None or left.rows < 5 or 1 / self.factor < left.ratio < self.factor:
             return None
-        before, now = self._steps(view, RATIO, onset, bool(why)), self._steps(view, RATIO, onset, bool(why), new=True)
-        rate = self._change(view, RATE, onset, bool(why))
-        pull = self._change(view, NORM, onset, bool(why))
+        onset, why = left.onset_step, ""
+        before, now = self._ends(view, RATIO, onset)
+        rate, pull = (
+            end / start if start else 0.0 for start, end in (self._ends(view, n, onset) for n in (RATE, NORM))
+        )
         if not before or not now or not rate or not 1 / self.alike <= (pull or 1.0) <= self.alike:
             return None
         change = now / before / rate
@@ -110,10 +78,8 @@ class OptimizerState(Detector):
         reward = progress(view)
         harm = reward is not None and reward.dropped and reward.drop_step >= onset - 10
         spike = self._spike(view, onset)
-        if spike and not why:
+        if spike:
             why = f", after a gradient of {spike:.0f} times the usual size"
-        if not why and self._torn(view, onset):
-            why = ", within one row"
         why += f", and {reward.metric} has fallen to {reward.now:.3g}" if reward and harm else ""
         same = "and the gradient norm are" if pull else "is"
         return self.finding(
@@ -123,51 +89,13 @@ class OptimizerState(Detector):
             metric=RATIO, baseline=before, now=now, spike=spike or 0.0,
         )  # fmt: skip
 
-    def _begun_anew(self, view: RunView) -> tuple[int, float, float, float] | None:
-        """(onset, level before, first step since, step now) of moments that were reset within the last 25 rows."""
-        series = view.series(RATIO).last(2 * FRESH).finite()
-        values = series.values
-        row = len(values) - FRESH + int(np.argmax(values[-FRESH:])) if len(values) >= FRESH + BEFORE else 0
-        if not BEFORE <= row < len(values) - SINCE:
-            return None
-        old, since, onset = values[row - BEFORE : row], values[row + 1 : row + 1 + SINCE], int(series.steps[row])
-        usual, first = median(old), float(values[row])
-        if not old.min() > 0 or first < self.fresh * usual or np.log(first / usual) < CLEAR * np.log(old).std():
-            return None
-        falling = since.min() > 1.1 * usual and since.max() < first and since[-1] < 0.8 * first
-        rates = view.series(RATE).between(int(series.steps[row - BEFORE]), onset + 1).finite().values
-        if not falling or len(rates) < BEFORE or rates.max() > 1.1 * rates.min() or view.declared(onset):
-            return None
-        pull = view.series(NORM).between(int(series.steps[row - BEFORE]), onset).finite().values
-        if len(pull) and pull[-1] > self.spike * median(pull):
-            return None
-        return onset, usual, first, float(values[-1])
-
-    def _torn(self, view: RunView, onset: int) -> bool:
-        """Whether the steps changed at once near the onset, without a declared reason."""
-        series = view.series(RATIO)
-        place = int(series.steps.searchsorted(onset))
-        near = series.values[max(0, place - BEFORE - self.near // 3) : place + self.near // 3]
-        jumps = np.diff(np.log(near[np.isfinite(near) & (near > 0)]))
-        if len(jumps) < BEFORE:
-            return False
-        return float(np.abs(jumps).max()) >= max(math.log(self.factor), self.torn * median_scale(jumps)[1])
-
-    def _steps(self, view: RunView, name: str, onset: int, resumed: bool, *, new: bool = False) -> float:
-        """Level of a metric before or after the onset; 0 when unknown."""
+    @staticmethod
+    def _ends(view: RunView, name: str, onset: int) -> tuple[float, float]:
+        """Levels of a metric before the onset and now; 0 where unknown."""
         series = view.series(name)
-        if new:
-            since = series.between(onset, view.step)
-            values = since.values[:5] if resumed else since.values[-5:]
-        else:
-            values = series.between(0, onset - 1).values[-20:]
-        values = finite(values)
-        return median(values) if len(values) else 0.0
-
-    def _change(self, view: RunView, name: str, onset: int, resumed: bool) -> float:
-        """Ratio of a metric to its level before the onset; 0 when it is not logged."""
-        before, now = self._steps(view, name, onset, resumed), self._steps(view, name, onset, resumed, new=True)
-        return now / before if before else 0.0
+        then, newest = series.between(0, onset - 1).values[-20:], series.between(onset, view.step).values[-5:]
+        before, now = (median(known) if len(known := finite(values)) else 0.0 for values in (then, newest))
+        return before, now
 
     def _spike(self, view: RunView, onset: int) -> float:
         """The largest gradient norm shortly before the onset, in multiples of the usual; 0 for none."""

@@ -29,8 +29,7 @@ class EntropyCollapse(Detector):
 
         Less is enough with other evidence. A fall to a `third` of its trend is enough if the reward gained nothing in
         `answer` rows; it is `info` while a gain cannot be told from chance (two standard errors). A fall to `half` is
-        enough if variety fell with it (spread of rewards within groups, distinct answers, or groups without any
-        spread), if the reward has fallen, or if it has lost the pace at which it rose before the fall (`since.slowed`).
+        enough if the reward has fallen, or has lost the pace at which it rose before the fall (`since.slowed`).
         `critical` when the reward lost what it had gained.
 
         A fall under `little` of normal, or of the first 5 rows, is `info` when only this is known: the newer half of
@@ -67,7 +66,7 @@ class EntropyCollapse(Detector):
     fraction: float = 0.25
     """Share of the normal entropy under which it has collapsed."""
     half: float = 0.5
-    """Share under which it has collapsed if variety or the reward fell with it."""
+    """Share under which it has collapsed if the reward fell with it."""
     little: float = 0.35
     """Share under which it is reported as information while the newer half of the run shows no gain."""
     material: float = 0.03
@@ -141,7 +140,7 @@ class EntropyCollapse(Detector):
         elif answered:
             stands = not answered.paid
         else:
-            stands = bool(recent and not recent.paid and (recent.fell or self._variety_lost(view, onset)))
+            stands = bool(recent and recent.fell)
             stands = stands or bool(recent and slowed(view, onset))
         hardly = answered if answered and answered.now - answered.before <= 2 * answered.error else None
         stands = stands and not reward.rising
@@ -206,13 +205,3 @@ class EntropyCollapse(Detector):
             f"token entropy has fallen steadily from {normal:.3g} to {now:.3g} nats in {count} rows, and {fate}",
             metric="policy/entropy", baseline=normal, now=now,
         )  # fmt: skip
-
-    @staticmethod
-    def _variety_lost(view: RunView, onset: int) -> bool:
-        """Answers to a prompt, or their rewards, differ clearly less than before the fall."""
-        for name in ("reward/std_group", "rollout/distinct", "reward/zero_std_frac"):
-            series = view.series(name)
-            before, now = level(series.between(0, onset).last(20).finite(), 20), level(series.last(10).finite(), 10)
-            if now >= before + 0.25 if name == "reward/zero_std_frac" else now <= 0.65 * before:
-                return True
-        return False

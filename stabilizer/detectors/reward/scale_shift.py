@@ -92,8 +92,6 @@ class ScaleShift(Detector):
         swings = not told and name != "reward/mean" and self._swings(view, step, factor)
         if not (same and (told or swings) and all(self._unmoved(view, share, step) for share in shares)):
             return None
-        if _rarer(then, now, factor):
-            return None
         moved = f"{name}: {was:.3g} to {is_:.3g}" if swings else f"{before:.3g} to {after:.3g}"
         return self.finding(
             view, "warn", step,
@@ -159,15 +157,6 @@ class ScaleShift(Detector):
         error = max(step_noise(then), step_noise(now)) * np.sqrt(1 / len(then) + 1 / len(now))
         still = self.still * (1.0 if name in (*SHARES, "accuracy/val") else max(abs(float(then.mean())), 0.1))
         return bool(abs(float(now.mean() - then.mean())) <= max(still, min(3 * error, 2 * still)))
-
-
-def _rarer(then: np.ndarray, now: np.ndarray, factor: float) -> bool:
-    """Whether a reward within 0-1 grew nearer to the square of its spread's factor than to the factor itself. A
-    small share of correct answers has a spread that grows with its root; on another scale both grow alike."""
-    before, after = float(then.mean()), float(now.mean())
-    if not (before > 0 and after > 0 and 0 <= min(then.min(), now.min()) and max(then.max(), now.max()) <= 1):
-        return False
-    return math.log(after / before) / math.log(factor) > 1.5
 
 
 def components(view: RunView) -> list[str]:

@@ -74,17 +74,9 @@ class LanguageDrift(Detector):
             severity = "info"
         else:
             severity = "critical" if fate == "lost" else "warn" if fate == "flat" else "info"
-        strained = self._mismatch(view, onset)
         return self.finding(
             view, severity, onset,
             f"{name} fell from {before:.2f} (before step {onset}) to {now:.2f}"
-            + (f"; {verdict.words}" if verdict else "")
-            + ("; engine and trainer disagree more than before" if strained else ""),
-            metric=name, baseline=before, now=now, mismatch_rose=strained,
+            + (f"; {verdict.words}" if verdict else ""),
+            metric=name, baseline=before, now=now,
         )  # fmt: skip
-
-    @staticmethod
-    def _mismatch(view: RunView, onset: int) -> bool:
-        """Whether engine and trainer differ at least twice as much as before the drift."""
-        gaps = view.series("policy/mismatch_kl")
-        return bool(level(gaps.last(10).finite(), 10) > 2 * level(gaps.between(0, onset).last(20).finite(), 20))
