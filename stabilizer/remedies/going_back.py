@@ -15,6 +15,8 @@ from stabilizer.runs.history import RunView
 
 GAIN = 10
 """Rows on either side that show whether the reward rose."""
+FIRST = 3
+"""Rows at the start that stand for those before an onset at the first row."""
 FAR = 50
 """Steps that may be discarded without proof: about the uncertainty of an estimated onset."""
 DOUBT_LASTS = 20
@@ -43,8 +45,8 @@ def gained(view: RunView, since: int) -> bool:
     rows = view.series(reward.metric).finite()
     before = rows.between(0, since - 1).last(GAIN).values
     after = rows.between(since, view.step).values
-    if not len(before) and len(after) >= 2 * GAIN:  # since the first row
-        before = after[:GAIN]
+    if not len(before) and len(after) >= 2 * GAIN:  # since the first row, before the sign had an effect
+        before = after[:FIRST]
     after = after[-GAIN:]
     if not len(before) or not len(after):
         return False

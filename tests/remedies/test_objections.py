@@ -249,6 +249,12 @@ def test_a_return_keeps_what_was_learned_after_the_first_sign(onset) -> None:
     assert 100 <= learned_until(view, onset) <= 125
 
 
+@pytest.mark.parametrize("onset", [1, 5])
 @pytest.mark.parametrize("reward", ["0.5~0.02x60 0.1~0.02x40", "0.5~0.02x100"])
-def test_a_return_goes_before_the_first_sign_where_nothing_was_learned_since(reward) -> None:
-    assert learned_until(history({"reward/mean": reward}).view(), 5) == 5
+def test_a_return_goes_before_the_first_sign_where_nothing_was_learned_since(onset, reward) -> None:
+    view = history({"reward/mean": reward}).view()
+    assert learned_until(view, onset) == onset
+
+
+def test_a_reward_that_only_recovers_from_a_fall_in_the_first_rows_has_learned_nothing() -> None:
+    assert learned_until(history({"reward/mean": "0.25~0.01x3 0.05+0.002~0.02x60"}).view(), 1) == 1
