@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -126,7 +127,12 @@ def _as_configuration(path: Path, args: argparse.Namespace) -> int | None:
 def settings_in(path: Path) -> Preflight | None:
     """What preflight says of the settings in the text, which need not be all; None without settings of a trainer."""
     with path.open("rb") as file:
-        text = file.read(MOST_SETTINGS).decode("utf-8", "replace")
+        return _settings_of(path, file.read(MOST_SETTINGS).decode("utf-8", "replace"))
+
+
+@lru_cache(maxsize=1)
+def _settings_of(path: Path, text: str) -> Preflight | None:
+    """Asked twice of a text that holds settings alone: beside a log first, then as a configuration."""
     config = in_text(path, text, Options(alone=True))
     return _excerpt(judge(config)) if config and not config.guessed else None
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -64,6 +65,8 @@ _ALL_OF = re.compile(r"\$\{([A-Za-z_]\w*)\[[@*]\]\}")
 _FILES = (".yaml", ".yml", ".json")
 _TAKES_FILE = re.compile(r"^(?:\S*/)?(?:llamafactory-cli|lmf) train |^(?:\S*/)?swift (?:sft|pt|rlhf) ")
 """Programs whose first word may be the file with their settings."""
+_NEGATIVE = re.compile(r"-\.?\d")
+"""The beginning of a number below zero, which is no flag."""
 _DEVICES = re.compile(r"\d{1,4}(?:,\d{1,4}){0,63}")
 _MAX_BESIDE = 20
 _MAX_WORDS = 50_000
@@ -100,8 +103,9 @@ def read(path: Path, text: str) -> Parsed:
         commands = [command for command in _commands(text) if command.words]
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
-    scans = [_Scan(command, path, text) for command in commands]
-    best, other = _chosen(scans) if scans else (_Scan(Command(), path, text), None)
+    ends = [place for place, letter in enumerate(text) if letter == "\n"]
+    scans = [_Scan(command, path, text, ends) for command in commands]
+    best, other = _chosen(scans) if scans else (_Scan(Command(), path, text, ends), None)
     return Parsed(
         form=FORM,
         path=path,
@@ -166,8 +170,10 @@ def written(value: Any) -> str:
 class _Scan:
     """Goes through the words of a command and collects its settings."""
 
-    def __init__(self, command: Command, path: Path, text: str):
+    def __init__(self, command: Command, path: Path, text: str, ends: Sequence[int]):
         self.found: list[Setting] = []
+        self._ends = ends
+        """Where the lines of the text end."""
         self.processes: int | None = None
         self._words, self._path, self._text = _without_set(command.words), path, text
         self._launching = any(word.text in ("accelerate", "torchrun", "deepspeed") for word in self._words[:6])
@@ -201,7 +207,7 @@ class _Scan:
     @property
     def line(self) -> int:
         """Where the command begins."""
-        return self._text.count("\n", 0, self._words[0].start) + 1 if self._words else 0
+        return bisect_left(self._ends, self._words[0].start) + 1 if self._words else 0
 
     @property
     def devices(self) -> tuple[int, ...] | None:
@@ -256,7 +262,7 @@ class _Scan:
         self._add(key, key, _hydra(value) if word.known else Unresolved(raw[cut:]), word, span)
 
     def _add(self, key: str, written: str, value: Any, word: Word, span: tuple[int, int] | None) -> None:
-        line = self._text.count("\n", 0, word.start) + 1
+        line = bisect_left(self._ends, word.start) + 1
         self.found.append(Setting(key=key, value=value, written=written, file=str(self._path), line=line, span=span))
 
 
@@ -286,13 +292,13 @@ def _flag_value(
 
 def _consumed(words: list[Word], place: int) -> int:
     """How many words after a flag are its values: all up to the next flag or script."""
-    count = 0
-    for word in words[place + 1 :]:
-        negative = re.fullmatch(r"-\d.*|-\.\d.*", word.text)
-        if word.text.startswith("-") and not negative or word.text.endswith(".py"):
+    end = place + 1
+    while end < len(words):
+        text = words[end].text
+        if text.startswith("-") and not _NEGATIVE.match(text) or text.endswith(".py"):
             break
-        count += 1
-    return count
+        end += 1
+    return end - place - 1
 
 
 def _hydra(text: str) -> Any:

@@ -11,6 +11,7 @@ import pytest
 from stabilizer.configs.bounds import TooMuch, load_toml
 from stabilizer.configs.yaml_keys import MAX_NODES, compose, load
 from stabilizer.core.json_text import MAX_NESTING
+from stabilizer.preflight.check import Options, in_text
 from stabilizer.training.config import load_config
 from tests.bounded import stabilizer
 
@@ -98,3 +99,10 @@ def test_a_megabyte_of_yaml_takes_two_seconds_at_most():
     started = time.process_time()
     load(text)
     assert time.process_time() - started < 2 * len(text) / 1e6 + 1
+
+
+@pytest.mark.parametrize("text", ["--flag " * 30_000, "a.b.c=1 --flag x # y\n" * 10_000])
+def test_many_flags_take_time_in_proportion_to_their_number(text):
+    started = time.process_time()
+    in_text(Path("pasted.txt"), text, Options(alone=True))
+    assert time.process_time() - started < 4 * len(text) / 1e6 + 1
