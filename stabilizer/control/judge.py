@@ -18,9 +18,10 @@ from stabilizer.control.trial import SETTLE, Trial
 from stabilizer.detectors.evidence.progress import progress
 from stabilizer.incidents.watch import Watch
 from stabilizer.remedies.base import BACK
-from stabilizer.remedies.urgency import EFFICIENCY, rank
 from stabilizer.runs.history import RunView
 
+FLAT = ("reward/plateau",)
+"""Findings that nothing is gained."""
 WORSENS = 4
 """Ticks after a change made before any damage, during which damage does not count against it."""
 
@@ -162,14 +163,14 @@ def _unresolved(trial: Trial, watch: Watch, view: RunView) -> str:
     """A finding of the incident that its detector still reports if it ignores this trial.
 
     The event of the trial gives detectors a new baseline. While it is short, they report nothing, which does not mean
-    that the run is healthy. So they run here without that event. A hint is enough where nothing is broken and the run
-    only learns too little: a fix for that has to bring a gain.
+    that the run is healthy. So they run here without that event. A fix for a flat reward has to bring a gain, so there
+    a hint is enough.
     """
     without = view.ignoring(trial.action)
     members = set(watch.incident(trial.incident).findings)
     for detector in watch.detectors:
         if detector.id in members:
             finding = detector.check(without)
-            if finding and (finding.severity != "info" or rank(finding) == EFFICIENCY):
+            if finding and (finding.severity != "info" or finding.id in FLAT):
                 return finding.summary
     return ""
