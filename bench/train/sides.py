@@ -20,7 +20,7 @@ TRL_VERSION = "1.16.0"
 TRL_CACHE = CACHE / f"trl-{TRL_VERSION}"
 
 BEFORE = "0"
-"""One token of what stands before every prompt in a race with long prompts."""
+"""A token that is repeated before every prompt in a race with long prompts."""
 
 Row = dict[str, float]
 
