@@ -253,9 +253,8 @@ def _spelled_out(finding: Finding, run: LoadedRun, onset: int, *, harm: bool) ->
     """The finding with remedies that fit the state of the run, each with `how` in the words of its trainer.
 
     `onset` is the onset of its incident, because a rollback goes back to before all of it, or to the best reward if the
-    run still learned after it. `harm` is whether the
-    incident is open and more severe than info. Remedies for which the trainer has no setting come last, and so do
-    changes of settings where the cause is unlikely.
+    run still learned after it. `harm` is whether the incident is open and more severe than info. Remedies for which the
+    trainer has no setting come last, and so do changes of settings where the cause is unlikely.
     """
     if "next" in finding.evidence:
         return _explained_by_the_log(finding)

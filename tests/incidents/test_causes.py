@@ -12,6 +12,7 @@ import pytest
 import stabilizer
 from stabilizer.core.records import Cause, Finding
 from stabilizer.incidents.diagnosis import CAUSES, ENOUGH, causes
+from stabilizer.incidents.diagnosis.case import Case
 from stabilizer.remedies import advise, for_cause
 from stabilizer.runs.history import History
 from stabilizer.runs.stalls import STALLS
@@ -517,3 +518,11 @@ def test_a_jump_of_entropy_makes_other_sampling_as_likely_as_other_prompts() -> 
     hotter = told({"system/data-shift": 150}, shifted | {"policy/entropy": "1~0.02x150 2.8~0.1x50"})[0]
     assert hotter.doubt and "sampling temperature" in hotter.why
     assert not told({"system/data-shift": 150}, shifted | {"policy/entropy": "1~0.02x150 1.3~0.05x50"})[0].doubt
+
+
+@pytest.mark.parametrize(("pace", "faster"), [(1, False), (2, False), (6, True)])
+def test_larger_steps_show_in_the_pace_of_the_root_of_the_kl(pace, faster) -> None:
+    way = [0.01 * (row + (pace - 1) * min(max(row - 15, 0), 12)) for row in range(60)]  # faster for 12 rows
+    run = history({"policy/kl_ref": " ".join(f"{far**2:.6f}x1" for far in way)})
+    case = Case([Finding("policy/kl-runaway", "critical", "", 15, 20, 60)], run.view())
+    assert bool(case.hastened) == faster

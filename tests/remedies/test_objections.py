@@ -257,4 +257,4 @@ def test_a_return_goes_before_the_first_sign_where_nothing_was_learned_since(ons
 
 
 def test_a_reward_that_only_recovers_from_a_fall_in_the_first_rows_has_learned_nothing() -> None:
-    assert learned_until(history({"reward/mean": "0.25~0.01x3 0.05+0.002~0.02x60"}).view(), 1) == 1
+    assert learned_until(history({"reward/mean": "0.25~0.05x3 0.05~0.05x20 0.19~0.05x40"}).view(), 1) == 1

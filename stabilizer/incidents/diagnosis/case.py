@@ -36,6 +36,8 @@ AROUND = 300
 """Rows before and after the onset of a plateau in which a changed knob can be the cause: that onset is imprecise."""
 TOGETHER = 8
 """Rows within which two metrics count as moving at the same time."""
+PACE = 10
+"""Rows over which the speed of the policy is measured."""
 FASTER = 3.0
 """Times by which the policy's way from the reference has to become faster to count as larger steps."""
 UNDATED = ("reward/plateau",)
@@ -254,11 +256,11 @@ class Case:
         kl = self.view.series("policy/kl_ref").finite()
         place = int(kl.steps.searchsorted(found.onset_step))
         first, last = max(0, place - LEAD), min(len(kl), place + LEAD)
-        if place - first < RECENT // 2 or last - place <= SOON:
+        if place - first < PACE or last - place <= SOON:
             return ""
         level = np.array([median(kl.values[max(0, at - SOON) : at + 1]) for at in range(first, last)])
         way, steps, place = np.sqrt(np.maximum(level, 0.0)), kl.steps[first:last], place - first
-        span = min(RECENT // 2, last - first - place - 1)
+        span = min(PACE, last - first - place - 1)
         before = max(float(way[place] - way[0]), 0.0) / float(steps[place] - steps[0])
         speeds = (way[place + span :] - way[place:-span]) / (steps[place + span :] - steps[place:-span])
         at = place + int(speeds.argmax())
