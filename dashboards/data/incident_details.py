@@ -84,7 +84,7 @@ def advice_for(incident: Incident, reader: Reader) -> tuple[RemedyAdvice, ...]:
     ours = reader.about.get("trainer", "stabilizer") == "stabilizer"
     state = state_of(reader.status, time.time())
     view = reader.history.view()
-    return fitted(incident.remedies, harm=incident.harmful, state=state, ours=ours, cause=incident.cause, view=view)
+    return fitted(incident.remedies, harm=incident.harm, state=state, ours=ours, cause=incident.cause, view=view)
 
 
 def incident_details(reader: Reader, key: str) -> IncidentDetails | None:

@@ -21,7 +21,7 @@ from stabilizer.analysis.watching import new_watch
 from stabilizer.core import records
 from stabilizer.core.failures import NO_ENTRY
 from stabilizer.core.metrics import is_known, is_rl, metric
-from stabilizer.core.records import SCHEMA, SEVERITIES, Cause, Finding, RemedyAdvice, worst
+from stabilizer.core.records import SCHEMA, SEVERITIES, Cause, Finding, RemedyAdvice, Severity, worst
 from stabilizer.detectors import DETECTORS, ENDINGS
 from stabilizer.detectors.base import Detector
 from stabilizer.detectors.evidence.forecast import Forecast, forecast
@@ -129,13 +129,12 @@ def analyse(
 def _fitted(run: LoadedRun, found: Sequence[Finding]) -> list[Finding]:
     """Findings in order, with remedies that fit the state of the run and the onset and harm of their incident."""
     onsets: dict[int, int] = {}
-    harmful: set[int] = set()
     for finding in found:
         onsets[finding.incident] = min(finding.onset_step, onsets.get(finding.incident, finding.onset_step))
-        if finding.state != "resolved" and finding.severity != "info":
-            harmful.add(finding.incident)
+    unresolved = [finding for finding in found if finding.state != "resolved"]
+    harm = {number: worst(f.severity for f in unresolved if f.incident == number) for number in onsets}
     return sorted(
-        (_spelled_out(f, run, onsets[f.incident], harm=f.incident in harmful) for f in found),
+        (_spelled_out(f, run, onsets[f.incident], harm=harm[f.incident]) for f in found),
         key=_order,
     )
 
@@ -249,11 +248,11 @@ def _recorded_only(run: LoadedRun, replayed: Iterable[Finding]) -> list[Finding]
     ]  # a crash ended its attempt and not the run, if a new attempt began afterwards
 
 
-def _spelled_out(finding: Finding, run: LoadedRun, onset: int, *, harm: bool) -> Finding:
+def _spelled_out(finding: Finding, run: LoadedRun, onset: int, *, harm: Severity | None) -> Finding:
     """The finding with remedies that fit the state of the run, each with `how` in the words of its trainer.
 
     `onset` is the onset of its incident, because a rollback goes back to before all of it, or to the best reward if the
-    run still learned after it. `harm` is whether the incident is open and more severe than info. Remedies for which the
+    run still learned after it. `harm` is the worst severity of what is unresolved in it. Remedies for which the
     trainer has no setting come last, and so do changes of settings where the cause is unlikely.
     """
     if "next" in finding.evidence:
@@ -298,7 +297,7 @@ def _explained_by_the_log(finding: Finding) -> Finding:
     ended = "; needs a restart, because the run has ended" if finding.id in ENDINGS else ""
     todo = f"{evidence['next']}{ended}"
     advice = [RemedyAdvice(r.id, r.safety, {}, "", todo) for r in for_cause(evidence["cause"])]
-    remedies = fitted(advice[:1], harm=True, state="", ours=False)
+    remedies = fitted(advice[:1], harm="critical", state="", ours=False)
     confidence = evidence.get("confidence", 0.95)
     if confidence < NAMED:
         guess = "" if NO_ENTRY in evidence["what"] else "possibly "

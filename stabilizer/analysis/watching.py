@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stabilizer.core.records import Cause, RemedyAdvice
+from stabilizer.core.records import Cause, RemedyAdvice, Severity
 from stabilizer.detectors import DETECTORS
 from stabilizer.detectors.base import Detector
 from stabilizer.incidents.diagnosis import causes
@@ -18,7 +18,7 @@ def new_watch(detectors: Sequence[Detector] = DETECTORS, outcomes: Outcomes | No
     return Watch(causes, advice, detectors, outcomes)
 
 
-def advice(found: Sequence[Cause], view: RunView, onset: int, harm: bool) -> tuple[RemedyAdvice, ...]:
+def advice(found: Sequence[Cause], view: RunView, onset: int, harm: Severity | None) -> tuple[RemedyAdvice, ...]:
     """Remedies for the causes of an incident of a live run."""
     ours = view.about("trainer", "stabilizer") == "stabilizer"
     return fitted(advise(found, view, onset), harm=harm, state="running", ours=ours)

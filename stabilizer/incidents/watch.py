@@ -59,8 +59,8 @@ Explain = Callable[[Sequence[Finding], RunView], tuple[Cause, ...]]
 """The causes of an incident, the likeliest first, from its findings."""
 Outcomes = Callable[[Sequence[Callable[[], Any]]], Sequence[Any]]
 """Makes calls, and returns for each its result or the exception it ended with."""
-Advise = Callable[[Sequence[Cause], RunView, int, bool], tuple[RemedyAdvice, ...]]
-"""Remedies for causes, given the step at which the incident began and whether it does harm."""
+Advise = Callable[[Sequence[Cause], RunView, int, Severity | None], tuple[RemedyAdvice, ...]]
+"""Remedies for causes, given the step at which the incident began and its worst severity."""
 
 
 @dataclass
@@ -360,7 +360,7 @@ class Watch:
         begun_again = all(track.opened > incident.opened for track in members)
         if not (begun_again and incident.causes and found[0].id == "undetermined"):
             incident.causes = found  # a known cause is kept when only part of the incident came back
-        harm = any(track.finding.severity != "info" for track in members)
+        harm = worst(track.finding.severity for track in members)
         advised = self._outcomes([partial(self.advise, incident.causes, view, incident.onset_step, harm)])[0]
         incident.remedies = () if isinstance(advised, Exception) else advised
         for track in members:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from stabilizer.core.knobs import KNOBS
-from stabilizer.core.records import Cause, RemedyAdvice
+from stabilizer.core.records import Cause, RemedyAdvice, Severity
 from stabilizer.remedies.advice import BY_HAND, CHECK_REWARD, EASIER_PROMPTS
 from stabilizer.remedies.base import Change, Remedy, in_words
 from stabilizer.remedies.clip_updates import ClipUpdates
@@ -201,21 +201,29 @@ def _configured_elsewhere(view: RunView) -> dict[str, float]:
 
 
 def fitted(
-    advice: Sequence[RemedyAdvice], *, harm: bool, state: str, ours: bool, cause: str = "", view: RunView | None = None
+    advice: Sequence[RemedyAdvice],
+    *,
+    harm: Severity | None,
+    state: str,
+    ours: bool,
+    cause: str = "",
+    view: RunView | None = None,
 ) -> tuple[RemedyAdvice, ...]:
-    """Advice that fits the state of a run: no hard change without damage, and no order to a process that has ended.
+    """Advice that fits the state of a run: no hard change without harm, no return without damage, and no order to a
+    process that has ended.
 
-    `harm`: the incident is open and above severity info. `state` is that of a run directory. The run of a foreign log
-    takes no orders, so a person makes a hard change in the next run. With the `view` of a run that ended, changes
-    against the `cause` start from the values that the next run starts with, and name the keys of its configuration.
+    `harm` is the worst severity of what is unresolved in the incident: information is none, and only what is critical
+    is damage. `state` is that of a run directory. The run of a foreign log takes no orders, so a person makes a hard
+    change in the next run. With the `view` of a run that ended, changes against the `cause` start from the values that
+    the next run starts with, and name the keys of its configuration.
     """
     live = ours and state in LIVE
     fit = []
     for one in advice:
         hard = one.safety == "hard"
-        if hard and not harm:
-            continue
         remedy = BY_ID.get(one.id)
+        if hard and (harm in (None, "info") or harm == "warn" and remedy is not None and remedy.rollback):
+            continue
         if live or remedy is None and not hard:
             fit.append(one)
             continue

@@ -10,7 +10,17 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal
 
-from stabilizer.core.records import SEVERITIES, Action, Cause, Finding, JournalEntry, Origin, RemedyAdvice, worst
+from stabilizer.core.records import (
+    SEVERITIES,
+    Action,
+    Cause,
+    Finding,
+    JournalEntry,
+    Origin,
+    RemedyAdvice,
+    Severity,
+    worst,
+)
 from stabilizer.runs.journal import origin_of
 
 ENDS = ("system/crashed", "system/config-error")
@@ -59,9 +69,9 @@ class Incident:
         return tuple(finding for finding in self.findings if finding.id != self.lead.id)
 
     @property
-    def harmful(self) -> bool:
-        """Whether a finding that is more than information is unresolved."""
-        return any(finding.state != "resolved" and finding.severity != "info" for finding in self.findings)
+    def harm(self) -> Severity | None:
+        """The worst severity of what is unresolved; None where nothing is."""
+        return worst(finding.severity for finding in self.findings if finding.state != "resolved")
 
     @property
     def causes(self) -> tuple[Cause, ...]:

@@ -584,7 +584,7 @@ def test_a_guess_is_looked_into_before_a_setting_is_changed(tmp_path):
 
     def order(confidence: float) -> list[str]:
         doubted = replace(FINDING, causes=(Cause("no-kl-anchor", confidence, "beta = 0"),), remedies=advice)
-        return [one.id for one in _spelled_out(doubted, run, 20, harm=True).remedies]
+        return [one.id for one in _spelled_out(doubted, run, 20, harm="critical").remedies]
 
     assert order(0.45) == ["grow-batch", "raise-beta"] and order(0.7) == ["raise-beta", "grow-batch"]
 

@@ -27,7 +27,7 @@ def advice(*, ours: bool = True) -> tuple[RemedyAdvice, ...]:
 
 
 def test_a_live_run_in_trouble_is_told_what_may_be_done_while_it_goes_on() -> None:
-    live = fitted(advice(), harm=True, state="running", ours=True)
+    live = fitted(advice(), harm="critical", state="running", ours=True)
     assert live == advice() and {one.safety for one in live} >= {"hard", "soft"}
     assert all(GOES_ON in one.how for one in live)
 
@@ -49,14 +49,23 @@ def test_a_live_run_is_told_how_its_own_trainer_lets_fixes_act(trainer: str, sai
 
 @pytest.mark.parametrize("state", ["running", "finished"])
 @pytest.mark.parametrize("ours", [True, False])
-def test_without_harm_nothing_hard_is_advised(state: str, ours: bool) -> None:
-    fit = fitted(advice(), harm=False, state=state, ours=ours)
+@pytest.mark.parametrize("harm", [None, "info"])
+def test_without_harm_nothing_hard_is_advised(state: str, ours: bool, harm: Severity | None) -> None:
+    fit = fitted(advice(), harm=harm, state=state, ours=ours)
     assert fit and not any(one.safety == "hard" or one.id == "roll-back" for one in fit)
+
+
+@pytest.mark.parametrize("state", ["running", "finished", ""])
+def test_a_warning_is_no_damage_so_nobody_is_told_to_go_back(state: str) -> None:
+    rate = advise((Cause("learning-rate-too-low", 0.8, ""),), history({"reward/mean": "0.5x40"}).view(), 20)
+    told = fitted((*advice(), *rate), harm="warn", state=state, ours=True)
+    assert told and not any(one.id == "roll-back" or "damaged" in one.why for one in told)
+    assert any(one.id == "roll-back" for one in fitted(advice(), harm="critical", state=state, ours=True))
 
 
 @pytest.mark.parametrize(("state", "when"), [("finished", "in the next run: "), ("stopped", "when the run is resumed")])
 def test_a_run_that_is_over_is_told_of_the_next_one(state: str, when: str) -> None:
-    fit = fitted(advice(), harm=True, state=state, ours=True)
+    fit = fitted(advice(), harm="critical", state=state, ours=True)
     assert fit[0].id == "roll-back" and "start from a checkpoint from before the onset" in fit[0].how
     for one in fit:
         assert one.how.startswith(when) and GOES_ON not in one.how and one.safety != "hard"
@@ -64,14 +73,14 @@ def test_a_run_that_is_over_is_told_of_the_next_one(state: str, when: str) -> No
 
 def test_an_order_is_no_advice_to_a_process_that_is_gone() -> None:
     order = RemedyAdvice("reset-optimizer", "hard", {}, "its averages are wrong", "stabilizer fix RUN do ...")
-    assert fitted([order], harm=True, state="running", ours=True) == (order,)
-    assert fitted([order], harm=True, state="finished", ours=True) == ()
+    assert fitted([order], harm="critical", state="running", ours=True) == (order,)
+    assert fitted([order], harm="critical", state="finished", ours=True) == ()
 
 
 def test_nobody_tells_a_foreign_log_what_to_do_while_it_goes_on() -> None:
     foreign = advice(ours=False)
     assert foreign and not any(GOES_ON in one.how or "--remedy" in one.how for one in foreign)
-    assert {one.safety for one in fitted(foreign, harm=True, state="", ours=False)} <= {"soft", "advice"}
+    assert {one.safety for one in fitted(foreign, harm="critical", state="", ours=False)} <= {"soft", "advice"}
 
 
 @pytest.mark.parametrize("sample", sorted(path.parent.name for path in SAMPLES.glob("*/run.json")))
@@ -111,7 +120,7 @@ def finished_advice(rates: str, **config: object) -> RemedyAdvice:
     run = history({"reward/mean": "0.5x40", "control/lr_scale": rates})
     run.about = {"trainer": "stabilizer", "config": {"optim": {"lr": 0.004}} | config}
     cause = Cause("lr-too-high", 0.8, "")
-    told = fitted(advise((cause,), run.view(20), 10), harm=False, state="finished", ours=True, cause=cause.id,
+    told = fitted(advise((cause,), run.view(20), 10), harm=None, state="finished", ours=True, cause=cause.id,
                   view=run.view())  # fmt: skip
     return next(one for one in told if one.id == "lower-lr")
 
