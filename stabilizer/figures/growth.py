@@ -74,6 +74,11 @@ def growth(
     plan = Plan(view, tuple(names), x, y, smooth, tuple(abandoned))
     if (plan.log, plan.axis.title) != (before.log, before.along):
         return None
+    if any(
+        plan.begins(name, now) != plan.begins(name, then)
+        for name, now, then in zip(names, counts, before.counts, strict=True)
+    ):
+        return None
     fresh = _behind(columns, before.counts)
     lines = fresh
     if smooth:

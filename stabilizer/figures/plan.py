@@ -14,7 +14,7 @@ from stabilizer.core.records import Finding
 from stabilizer.core.text import short
 from stabilizer.figures.axes import Axis, X, axis
 from stabilizer.figures.lineage import Lineage, on_lineage
-from stabilizer.figures.smoothing import smoothed, steps_of
+from stabilizer.figures.smoothing import head, smoothed, steps_of
 from stabilizer.figures.theme import Palette
 from stabilizer.figures.words import definition
 from stabilizer.runs.history import History, RunView, Series
@@ -102,6 +102,11 @@ class Plan:
         over = steps_of(name, self.smooth)
         values = smoothed(series.steps, series.values, over, start) if over else series.values[start:]
         return Series(series.steps[start:], values)
+
+    def begins(self, name: str, count: int) -> int:
+        """The point at which the line of a metric begins, when it has so many points."""
+        steps, values = self.view.series(name)
+        return head(steps[:count], values[:count], steps_of(name, self.smooth))
 
     def column(self, series: Series) -> dict[str, Any]:
         """Columns of a line trace; a value the axis can't hold is a gap."""

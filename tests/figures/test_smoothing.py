@@ -18,10 +18,16 @@ NAME = "reward/mean"
 
 def plain(steps: np.ndarray, values: np.ndarray, over: float) -> list[float]:
     """The definition, word for word."""
-    out = []
+    out, counts = [], []
     for step in steps:
         window = values[(steps > step - over) & (steps <= step)]
+        counts.append(np.isfinite(window).sum())
         out.append(float(window[np.isfinite(window)].mean()) if np.isfinite(window).any() else math.nan)
+    full = np.flatnonzero(np.isfinite(values) & (steps > steps[0] + over - 2))
+    few = 0
+    while len(full) and counts[few] < counts[full[0]]:
+        out[few] = math.nan
+        few += 1
     return out
 
 
@@ -45,6 +51,27 @@ def test_it_is_the_mean_of_the_last_steps(over: float) -> None:
     np.testing.assert_allclose(ours[known], np.array(plain(steps, values, over))[known], rtol=1e-12)
 
 
+def test_a_straight_rise_has_no_kink_where_the_window_fills() -> None:
+    means = smoothed(np.arange(1, 101), np.arange(100.0), 20)
+    assert np.isnan(means[:19]).all() and np.diff(means[19:]) == pytest.approx(1)
+
+
+def test_what_is_logged_more_rarely_than_the_window_and_what_is_younger_is_drawn_whole() -> None:
+    rare = smoothed(np.arange(10, 110, 10), np.arange(10.0), 5)
+    young = smoothed(np.arange(1, 9), np.arange(8.0), 20)
+    assert rare.tolist() == list(range(10)) and young[0] == 0 and young[-1] == 3.5
+
+
+def test_a_line_is_drawn_again_when_its_first_window_fills() -> None:
+    run = history(np.arange(1, 5), np.arange(4.0))
+    before = drawn(run.view(), [NAME], smooth=5)
+    run.append(5, {NAME: 4.0})
+    assert growth(run.view(), [NAME], before, smooth=5) is None
+    before = drawn(run.view(), [NAME], smooth=5)
+    run.append(6, {NAME: 5.0})
+    assert growth(run.view(), [NAME], before, smooth=5) is not None
+
+
 @pytest.mark.parametrize("start", [0, 1, 250, 599])
 def test_the_newest_points_alone_have_the_same_means(start: int) -> None:
     steps = np.cumsum(np.random.default_rng(0).integers(1, 9, 600))
@@ -55,7 +82,7 @@ def test_the_newest_points_alone_have_the_same_means(start: int) -> None:
 @pytest.mark.parametrize("value", [0.03, 0.1, 1 / 3, 1e-14, -7.7])
 def test_a_constant_stays_exactly_itself(value: float) -> None:
     values = np.full(2_000, value)
-    assert (smoothed(np.arange(2_000), values, 50) == value).all()
+    assert (smoothed(np.arange(2_000), values, 50)[49:] == value).all()
     values[:700] = 12.5  # and after a change, once the window has passed it
     assert (smoothed(np.arange(2_000), values, 50)[750:] == value).all()
 
@@ -79,7 +106,8 @@ def test_it_is_taken_before_thinning_and_the_values_stay_behind_it() -> None:
     figure = metric_figure(history(steps, values).view(), NAME, smooth=50)
     line, behind = figure.data[:2]
     means = dict(zip(steps.tolist(), smoothed(steps, values, 50).tolist(), strict=True))
-    assert len(line.x) <= 2000 and all(y == means[x] for x, y in zip(line.x, line.y, strict=True))
+    seen = [(means[x], y) for x, y in zip(line.x, line.y, strict=True) if x >= 50]
+    assert len(line.x) <= 2000 and all(mean == y for mean, y in seen)
     assert behind.opacity < 0.5 and max(behind.y) == values.max()
     assert "mean over 50 steps" in line.hovertemplate
 
