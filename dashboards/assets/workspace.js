@@ -8,6 +8,7 @@
   const GRID_POINTS = 200;
   const FIRST_RUNS = 8;
   const ROWS = 200;
+  const NOTE_REACH = 6; // pixels from a note at which its text is shown
 
   // --- small helpers ---
 
@@ -255,11 +256,15 @@
       if (this.groupedBy !== answer.group) this.first = null;
       this.groupedBy = answer.group;
       this.groups = answer.groups;
+      if (this.view.group && !this.groups.some((group) => group.value === this.view.group)) {
+        this.view.group = "";
+        this.save();
+        return this.ask();
+      }
       this.offered = answer.columns;
       this.byId = new Map(this.rows.map((row) => [row.id, row]));
       this.rows.forEach(function (row) {
-        const version = row.step + "|" + row.state;
-        self.version.set(row.id, version);
+        self.version.set(row.id, [row.step, row.state, row.noted].join("|"));
       });
       this.fillChoices();
       this.table();
@@ -320,7 +325,7 @@
       Object.entries(answer.runs).forEach(function ([id, told]) {
         delete self.problems[id];
         self.known.set(id, {
-          names: new Set(told.metrics), list: told.metrics, reach: told.reach, axis: told.axis, x: asked.x,
+          names: new Set(told.metrics), list: told.metrics, reach: told.reach, axis: told.axis, x: asked.x, notes: told.notes,
           version: asked.versions[id],
         });
       });
@@ -777,10 +782,19 @@
       this.zoom([range[0] + by * span, range[1] + by * span]);
     },
 
+    // What viewers wrote at steps of the shown runs.
+    notes: function (on, colours) {
+      const self = this;
+      return [].concat(...on.map(function (id) {
+        const known = self.known.get(id), told = known && known.x === self.view.x ? known.notes : [];
+        return told.map(([x, step, text]) => ({ ...colours.get(id), x: x, text: "★ step " + step + ": " + text, label: self.byId.get(id).name }));
+      }));
+    },
+
     // What all charts share, computed once for a picture.
     prepare: function () {
-      const on = this.on();
-      this.frame = { on: on, colours: this.colours(), range: this.range(), signature: [on.join(), this.grouped(), this.rowsSeen].join("|") };
+      const on = this.on(), colours = this.colours();
+      this.frame = { on: on, colours: colours, notes: this.notes(on, colours), range: this.range(), signature: [on.join(), this.grouped(), this.rowsSeen].join("|") };
       this.style = this.style || getComputedStyle(document.documentElement);
       this.ink = { grid: this.style.getPropertyValue("--edge").trim(), quiet: this.style.getPropertyValue("--quiet").trim() };
       this.font = this.font || "11px " + getComputedStyle(document.body).fontFamily;
@@ -831,12 +845,14 @@
       const near = chart.mouse && found.slice().sort((a, b) => Math.abs(chart.up(a.value) - chart.mouse.y) - Math.abs(chart.up(b.value) - chart.mouse.y))[0];
       found.sort((a, b) => b.value - a.value);
       const shown = found.slice(0, 12), count = found.length - shown.length;
+      const noted = this.frame.notes.filter((note) => Math.abs(chart.across(note.x) - chart.across(self.hover)) < NOTE_REACH);
       this.tip.replaceChildren(
         element("div", { class: "quiet small", text: this.axisTitle() + " " + words((near || found[0]).x) }),
         ...shown.map((item) => element("div", { class: "workspace-said" + (item === near ? " near" : "") }, [
           self.swatch(item.line), element("span", { class: "workspace-who", text: item.line.label }), element("span", { class: "workspace-value", text: words(item.value) }),
         ])),
-        count ? element("div", { class: "quiet small", text: "and " + count + " more" }) : ""
+        count ? element("div", { class: "quiet small", text: "and " + count + " more" }) : "",
+        ...noted.slice(0, 5).map((note) => element("div", { class: "workspace-note" }, [self.swatch(note), element("span", { text: note.label + " " + note.text })]))
       );
       this.tip.hidden = false;
       const box = chart.stage.getBoundingClientRect(), width = this.tip.offsetWidth, height = this.tip.offsetHeight;
@@ -968,6 +984,7 @@
       pen.rect(MARGIN.left, MARGIN.top - 2, this.inner, this.tall + 4);
       pen.clip();
       const chart = this;
+      owner.frame.notes.forEach(function (note) { chart.note(pen, note); });
       this.lines.forEach(function (line) { chart.behind(pen, line); });
       this.lines.forEach(function (line) { chart.stroke(pen, line.x, line.y, line, chart.opacity(line), 1.6); });
       pen.restore();
@@ -990,11 +1007,10 @@
       let low = Infinity, high = -Infinity;
       const chart = this;
       this.lines.forEach(function (line) {
-        [line.y, line.low, line.high].forEach(function (values) {
-          if (!values) return;
-          for (let at = 0; at < values.length; at += 1) {
-            const value = values[at];
-            if (value === null || line.x[at] < chart.x0 || line.x[at] > chart.x1 || (chart.log && value <= chart.floor)) continue;
+        (line.members || [line]).forEach(function (part) {
+          for (let at = 0; at < part.y.length; at += 1) {
+            const value = part.y[at];
+            if (value === null || part.x[at] < chart.x0 || part.x[at] > chart.x1 || (chart.log && value <= chart.floor)) continue;
             if (value < low) low = value;
             if (value > high) high = value;
           }
@@ -1032,6 +1048,22 @@
         pen.textAlign = x + wide > width ? "right" : "center";
         pen.fillText(text, Math.min(x, width), height - MARGIN.bottom + 7);
       });
+    },
+
+    // A note: an upright line in the colour of its run, with a star.
+    note: function (pen, note) {
+      const x = Math.round(this.across(note.x)) + 0.5;
+      pen.strokeStyle = pen.fillStyle = note.colour;
+      pen.setLineDash([5, 3, 1, 3]);
+      pen.beginPath();
+      pen.moveTo(x, MARGIN.top + 10);
+      pen.lineTo(x, MARGIN.top + this.tall);
+      pen.stroke();
+      pen.setLineDash([]);
+      pen.font = this.owner.font;
+      pen.textAlign = "center";
+      pen.textBaseline = "top";
+      pen.fillText("★", x, MARGIN.top - 2);
     },
 
     behind: function (pen, line) {

@@ -66,11 +66,13 @@ class Question:
     verdicts: bool = False
     """Whether the judgements of `compare` are wanted, which take longer than everything else."""
     stamps: tuple[Stamp, ...] = ()
+    notes: tuple[tuple[str, int, str], ...] = ()
+    """What viewers wrote at steps: run, step, text."""
 
     @property
     def without_stamps(self) -> Question:
         """The same, whatever was written since."""
-        return replace(self, stamps=())
+        return replace(self, stamps=(), notes=())
 
 
 @dataclass(frozen=True)
@@ -304,7 +306,7 @@ def _answered(asked: Question, found: Sequence[tuple[str, _Read]], notes: list[s
     groups, reference = _groups(asked, found)
     available = list(dict.fromkeys(name for member in members for name in member.series))
     charts = [_chart(groups, name, asked.x) for name in _wanted(asked.metrics, available)]
-    timelines = [_timeline(read, asked.x) for _, read in found]
+    timelines = [_timeline(read, asked) for _, read in found]
     alone = [Group(member.name, (member,)) for member in members]
     return Answer(
         labels=tuple(group.label for group in groups),
@@ -374,7 +376,8 @@ def _judged(group: Group, reference: Group) -> Judgement:
     )
 
 
-def _timeline(read: _Read, x: X) -> Timeline | None:
+def _timeline(read: _Read, asked: Question) -> Timeline | None:
+    x = asked.x
     steps = np.unique([s.steps[end] for s in read.member.series.values() if len(s) for end in (0, -1)])
     if not len(steps):
         return None
@@ -394,7 +397,12 @@ def _timeline(read: _Read, x: X) -> Timeline | None:
     marks = tuple(
         Mark(at(a.step), f"fix {a.remedy} at step {a.step:,}: {', '.join(change_words(a.change))}"[:300]) for a in fixes
     )
-    return Timeline(read.member.name, float(ends[0]), float(ends[-1]), spans, marks)
+    notes = tuple(
+        Mark(at(step), f"★ {run} at step {step:,}: {text}")
+        for run, step, text in asked.notes
+        if run == read.member.name
+    )
+    return Timeline(read.member.name, float(ends[0]), float(ends[-1]), spans, marks, notes)
 
 
 def _span(incident: Incident, at: Callable[[int], float], last: int) -> Span:

@@ -7,6 +7,7 @@ runs that went on since. It draws by itself, so panning, hovering, hiding and gr
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,6 +21,7 @@ from dashboards.data.run_search import values as settings_of
 from dashboards.data.viewer_settings import SMOOTHS
 from stabilizer.core.metrics import metric
 from stabilizer.core.points import log_floor, thin, wants_log
+from stabilizer.core.records import Event
 from stabilizer.core.text import natural
 from stabilizer.figures.axes import XS, Axis, axis
 from stabilizer.figures.smoothing import smoothed, steps_of
@@ -84,7 +86,9 @@ def rows(runs: Runs, columns: Sequence[str], group: str) -> dict[str, Any]:
     settings = telling(first) if group == SEEDS else ()
     found = sorted(lines, key=lambda line: (-_attention(line), -(line.created or 0.0)))
     return {
-        "rows": [{**_row(line, columns), **_group(line, group, settings)} for line in found],
+        "rows": [
+            {**_row(line, columns), **_group(line, group, settings), "noted": _noted(runs, line)} for line in found
+        ],
         "group": group,
         "groups": [{"value": value, "label": label} for value, label in group_choices(lines)],
         "columns": _offered(lines),
@@ -115,6 +119,11 @@ def _row(line: RunLine, columns: Sequence[str]) -> dict[str, Any]:
         "search": " ".join((line.id, line.label, line.state, line.verdict, line.task, *line.tags)).casefold(),
         "drawable": line.state != "unreadable" and bool(line.measured),
     }
+
+
+def _noted(runs: Runs, line: RunLine) -> int:
+    """A number that changes with the notes on the charts of a run."""
+    return zlib.crc32(repr(runs.remarks(line.path).annotations).encode("utf-8", "replace"))
 
 
 def _group(line: RunLine, by: str, settings: Sequence[str]) -> dict[str, str]:
@@ -168,14 +177,17 @@ def answer(runs: Runs, wanted: Wanted) -> dict[str, Any]:
             continue
         try:
             with followed.lock:
-                told[id] = _lines(followed.refresh().history.view(), wanted, id, charts)
+                told[id] = _lines(followed.refresh().history.view(), wanted, id, charts, followed.annotations())
         except Exception as error:  # whatever a directory holds, the page stays up and reports it
             problems[id] = (str(error) or type(error).__name__)[:300]
     return {"runs": told, "charts": charts, "problems": problems}
 
 
-def _lines(view: RunView, wanted: Wanted, id: str, charts: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """Add the lines of one run to the charts; what the browser keeps of the run."""
+def _lines(
+    view: RunView, wanted: Wanted, id: str, charts: dict[str, dict[str, Any]], notes: Sequence[Event]
+) -> dict[str, Any]:
+    """Add the lines of one run to the charts; what the browser keeps of the run. Notes are at steps, so no other metric
+    can place them."""
     by = next((x for x in XS if x == wanted.x), None)
     along, other = axis(view, by or "step"), None if by else view.series(wanted.x).finite()
     for name in wanted.metrics:
@@ -187,8 +199,9 @@ def _lines(view: RunView, wanted: Wanted, id: str, charts: dict[str, dict[str, A
     names = sorted(view.names(), key=natural)
     if other is not None:
         ends = [float(other.values.min()), float(other.values.max())] if len(other) else [0.0, 0.0]
-        return {"metrics": names, "reach": ends, "axis": wanted.x}
-    return {"metrics": names, "reach": along.places(np.array(_ends(view))), "axis": along.title}
+        return {"metrics": names, "reach": ends, "axis": wanted.x, "notes": []}
+    placed = [[round_to(along.place(one.step), 9), one.step, one.text] for one in notes]
+    return {"metrics": names, "reach": along.places(np.array(_ends(view))), "axis": along.title, "notes": placed}
 
 
 def _ends(view: RunView) -> list[int]:

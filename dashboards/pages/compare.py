@@ -70,7 +70,7 @@ def layout(runs: Runs, query: Mapping[str, str], theme: Theme) -> Any:
         return html.Div(
             [_controls(data, asked, None), *_lost(lost), _nothing_chosen(lines)], className="page compare-page"
         )
-    first, second = _asked_now(asked)
+    first, second = _asked_now(runs, asked)
     seen = {"query": dict(query), "theme": theme, "seen": [first.revision, second.revision]}
     return html.Div(
         [
@@ -108,7 +108,7 @@ def register(app: Dash, runs: Runs) -> None:
         asked, _lost_ones = question_of(query, {line.id: line.path for line in lines})
         if not asked.runs:
             raise PreventUpdate
-        first, second = _asked_now(asked)
+        first, second = _asked_now(runs, asked)
         theme: Theme = "dark" if seen.get("theme") == "dark" else "light"
         told = seen["seen"] if isinstance(seen.get("seen"), list) and len(seen["seen"]) == 2 else [0, 0]
         fresh = [state.revision != known for state, known in zip((first, second), told, strict=True)]
@@ -152,10 +152,13 @@ def register(app: Dash, runs: Runs) -> None:
         return "?" + urlencode(chosen_now)
 
 
-def _asked_now(asked: Question) -> tuple[Progress, Progress]:
+def _asked_now(runs: Runs, asked: Question) -> tuple[Progress, Progress]:
     """The charts and what may be concluded, as far as known, with the files as they are now."""
     stamped = replace(asked, stamps=tuple(stamp(path) for _, path in asked.runs))
-    return COMPARISONS.ask(stamped), COMPARISONS.ask(replace(stamped, verdicts=True, x="step", metrics=()))
+    notes = tuple((id, one.step, one.text) for id, path in asked.runs for one in runs.remarks(path).annotations)
+    return COMPARISONS.ask(replace(stamped, notes=notes)), COMPARISONS.ask(
+        replace(stamped, verdicts=True, x="step", metrics=())
+    )
 
 
 def _pause(first: Progress, second: Progress) -> int:
@@ -189,9 +192,9 @@ def _controls(data: Sequence[Any], asked: Question, answer: Answer | None) -> ht
     small = {"size": "xs"}
     return html.Section(
         [
-            html.H1("Compare"),
             html.Div(
                 [
+                    html.H1("Compare"),
                     html.Div(
                         dmc.MultiSelect(
                             id="compare-runs",
@@ -329,7 +332,10 @@ def _swatch(place: int, theme: Theme) -> html.Span:
 
 
 def _chart(chart: Chart, answer: Answer, theme: Theme) -> html.Figure:
-    figure = many_figure(chart.curves, chart.places, x_title=AXES[answer.x], y_title=chart.unit, theme=theme)
+    place = {name: place for place, members in enumerate(answer.members) for name in members}
+    notes = [(mark, place[row.name]) for row in answer.timelines for mark in row.notes if row.name in place]
+    look: Any = {"x_title": AXES[answer.x], "y_title": chart.unit, "theme": theme, "notes": notes}
+    figure = many_figure(chart.curves, chart.places, **look)
     figure.update_layout(uirevision=escape(f"{answer.x}|{'|'.join(answer.labels)}"))
     return html.Figure(
         [
@@ -353,7 +359,7 @@ def _timelines(answer: Answer, theme: Theme) -> html.Section:
     rows = answer.timelines
     figure = timelines_figure(rows, x_title=AXES[answer.x], theme=theme)
     calm = not any(row.spans or row.marks for row in rows)
-    words = "No incidents." if calm else "Thick bar: incident, by severity. ▼ applied fix."
+    words = "No incidents." if calm else "Thick bar: incident, by severity. ▼ applied fix. ★ note."
     return html.Section(
         [
             html.Div(

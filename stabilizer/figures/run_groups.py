@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 
 from stabilizer.core.severity import ICONS, WORDS
 from stabilizer.core.text import cut
-from stabilizer.figures.parts import NARROW, TEXT, layout, scatter
+from stabilizer.figures.parts import NARROW, TEXT, layout, scatter, upright
 from stabilizer.figures.theme import Palette, Theme, palette
 from stabilizer.figures.words import PLACE, hover_number
 
@@ -34,7 +34,7 @@ class Span(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """Something that happened: a fix that was applied."""
+    """Something that happened: a fix that was applied, or a viewer's note."""
 
     x: float
     text: str
@@ -48,6 +48,7 @@ class Timeline(NamedTuple):
     end: float
     spans: tuple[Span, ...] = ()
     marks: tuple[Mark, ...] = ()
+    notes: tuple[Mark, ...] = ()
 
 
 def line_style(place: int, theme: Theme) -> tuple[str, str]:
@@ -57,9 +58,16 @@ def line_style(place: int, theme: Theme) -> tuple[str, str]:
 
 
 def many_figure(
-    curves: Sequence[GroupCurve], places: Sequence[int], *, x_title: str, y_title: str = "", theme: Theme = "light"
+    curves: Sequence[GroupCurve],
+    places: Sequence[int],
+    *,
+    x_title: str,
+    y_title: str = "",
+    theme: Theme = "light",
+    notes: Sequence[tuple[Mark, int]] = (),
 ) -> go.Figure:
-    """One metric of all groups. `places` says which place, and so which colour, each group has on the page.
+    """One metric of all groups. `places` says which place, and so which colour, each group has on the page; `notes` are
+    those of their runs, each with the place of its group.
 
     Behind: logged points and the runs' smooths; then bands; on top the medians, which alone answer to the mouse.
     """
@@ -83,6 +91,15 @@ def many_figure(
         words = f"{curve.label}, median of {len(curve.members)}" if several else curve.label
         front.append(_line(words, curve.x, curve.middle, colour, 2.2, dash=dash, hover=True))
     look = layout(theme, NARROW, x_title, y_title, yaxis={"nticks": 6})
+    stars = [(mark, line_style(place, theme)[0]) for mark, place in notes]
+    look["shapes"] = [upright(mark.x, colour, "dashdot") for mark, colour in stars]
+    look["annotations"] = [
+        {
+            **{"x": mark.x, "y": 1, "yref": "paper", "yanchor": "bottom", "yshift": -8, "showarrow": False},
+            **{"text": "★", "font": {"color": colour}, "hovertext": escape(mark.text)},
+        }
+        for mark, colour in stars
+    ]
     return go.Figure({"data": behind + bands + front, "layout": look})
 
 
@@ -97,7 +114,9 @@ def timelines_figure(rows: Sequence[Timeline], *, x_title: str, theme: Theme = "
         traces.append(scatter(**ends, hoverinfo="skip", line=base))
     for name, row in zip(names, rows, strict=True):
         traces += [_incident(name, row, span, colours) for span in row.spans]
-    traces.append(_fixes(names, rows, colours))
+    fixes = [(mark, name) for name, row in zip(names, rows, strict=True) for mark in row.marks]
+    notes = [(mark, name) for name, row in zip(names, rows, strict=True) for mark in row.notes]
+    traces += [_points(fixes, "triangle-down", colours.fix, colours), _points(notes, "star", colours.text, colours)]
     axis = {
         "type": "category", "categoryorder": "array", "categoryarray": names[::-1], "showgrid": False,
         "ticklabelstandoff": 8, "range": [-0.7, len(rows) - 0.3], "tickvals": names,
@@ -107,11 +126,10 @@ def timelines_figure(rows: Sequence[Timeline], *, x_title: str, theme: Theme = "
     return go.Figure({"data": traces, "layout": look | {"yaxis": axis}})
 
 
-def _fixes(names: Sequence[str], rows: Sequence[Timeline], colours: Palette) -> dict[str, Any]:
-    fixes = [(mark, name) for name, row in zip(names, rows, strict=True) for mark in row.marks]
-    line = {"width": 1, "color": colours.surface}
-    marker = {"symbol": "triangle-down", "size": 11, "color": colours.fix, "line": line}
-    x, y, text = [mark.x for mark, _ in fixes], [name for _, name in fixes], [escape(mark.text) for mark, _ in fixes]
+def _points(marks: Sequence[tuple[Mark, str]], symbol: str, colour: str, colours: Palette) -> dict[str, Any]:
+    """Marks, each in the row of its run."""
+    marker = {"symbol": symbol, "size": 11, "color": colour, "line": {"width": 1, "color": colours.surface}}
+    x, y, text = [mark.x for mark, _ in marks], [name for _, name in marks], [escape(mark.text) for mark, _ in marks]
     return scatter(x, y, "markers", text=text, hovertemplate=TEXT, marker=marker)
 
 

@@ -103,7 +103,9 @@ def test_text_in_figures_is_no_markup():
     bad = "<b>x</b>"
     drawn = curves([Group(bad, (member(bad, ramp(1)), member("b", ramp(1))))], "reward/mean", "step")
     rows = [Timeline(bad, 0, 100, (Span(5, 5, "critical", bad, True),), (Mark(3, bad),))]
-    for figure in (many_figure(drawn, [0], x_title=bad), timelines_figure(rows, x_title="step")):
+    rows = [row._replace(notes=row.marks) for row in rows]
+    notes = [(rows[0].notes[0], 0)]
+    for figure in (many_figure(drawn, [0], x_title=bad, notes=notes), timelines_figure(rows, x_title="step")):
         assert bad not in figure.to_json().replace("\\u003c", "<").replace("\\u003e", ">")
 
 

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from page_client import CALM, Client
+from page_client import CALM, RUN, Client
 
 from dashboards.components.remarks import typed
+from dashboards.data.comparison import Comparer, Question
 from dashboards.data.live_updates import full_update, update_since
 from dashboards.data.run_registry import Runs
 from dashboards.data.viewer_file import MAX_ANNOTATIONS, Annotation, Remarks, ViewerFile
 from dashboards.data.viewer_settings import ViewerSettings
+from dashboards.data.workspace import Wanted, answer, rows
 from stabilizer.figures.marks import MAX_LABEL
+from stabilizer.figures.run_groups import many_figure
 
 TEXT = "a <b>new</b> reward from here on, of another service"
 
@@ -52,6 +56,28 @@ def test_a_note_comes_to_charts_that_are_open_and_goes_with_the_switch(runs: Run
     assert update and update.changes and all("note" in drawn(change.figure)[0] for change in update.changes.values())
     hidden = full_update(followed, ViewerSettings(CALM, marks=False)).charts[0]
     assert "note" not in "".join(drawn(hidden.figure))
+
+
+def test_a_note_stands_beside_its_run_in_the_workspace_and_a_change_of_it_is_seen(runs: Runs) -> None:
+    before = {row["id"]: row["noted"] for row in rows(runs, (), "")["rows"]}
+    note(runs, (12, TEXT))
+    wanted = Wanted.read({"runs": [CALM, RUN], "metrics": ["reward/mean"]})
+    told = answer(runs, wanted)["runs"]
+    assert told[CALM]["notes"] == [[12, 12, TEXT]] and told[RUN]["notes"] == []
+    assert answer(runs, replace(wanted, x="optim/lr"))["runs"][CALM]["notes"] == []  # no metric has a place for a step
+    after = {row["id"]: row["noted"] for row in rows(runs, (), "")["rows"]}
+    assert {id for id in after if after[id] != before[id]} == {CALM}
+
+
+def test_a_note_stands_on_the_charts_and_the_timeline_of_a_comparison(runs: Runs, runs_folder: Path) -> None:
+    asked = Question(((CALM, runs_folder / CALM), (RUN, runs_folder / RUN)), x="share", notes=((CALM, 12, TEXT),))
+    found = Comparer().answer(asked)
+    (timeline,) = [row for row in found.timelines if row.notes]
+    (mark,) = timeline.notes
+    assert timeline.name == CALM and mark.x == 40 and TEXT in mark.text  # of its 30 steps
+    figure = many_figure(found.charts[0].curves, found.charts[0].places, x_title="", notes=[(mark, 1)])
+    assert figure.layout.shapes[0].x0 == 40 and "&lt;b&gt;new" in figure.layout.annotations[0].hovertext
+    assert asked.without_stamps == replace(asked, notes=())
 
 
 def test_the_run_stays_untouched(runs: Runs, runs_folder: Path) -> None:

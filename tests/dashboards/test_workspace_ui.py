@@ -69,6 +69,27 @@ def test_runs_are_shown_hidden_grouped_and_found_again_in_the_address(watched: W
     assert watched.errors == []
 
 
+def test_no_member_of_a_group_leaves_its_chart(watched: Watched, folder: Path) -> None:
+    for seed in range(5):
+        writer = RunWriter.create(folder / f"g{seed}", config={"seed": seed, "lr": 1}, task="g", steps=20, argv=[])
+        for step in range(1, 21):
+            writer.metrics(step, {"reward/mean": 1.0 + 0.001 * step - 3 * (seed == 4 and step > 10)})
+        writer.close()
+    (folder / ".viewer.json").write_text('{"runs": {"g4": {"annotations": [{"step": 11, "text": "a new reward"}]}}}')
+    ids = ",".join(f"g{seed}" for seed in range(5))
+    page = shown(watched, f"?runs={ids}&group=lr&smooth=0")
+    chart = "document.querySelector('.workspace').workspace.charts.get('reward/mean')"
+    watched.until(lambda: page.evaluate(f"{chart}.lines[0].members?.length") == 5)
+    assert page.evaluate(f"{chart}.y0") < -1.98 and page.evaluate(f"Math.min(...{chart}.lines[0].low)") > 0.9
+    stage = page.locator('[data-metric="reward/mean"] .workspace-stage')
+    place = page.evaluate(f"{chart}.across(11)")
+    stage.hover(position={"x": place, "y": 90})
+    watched.until(lambda: "g4 ★ step 11: a new reward" in page.locator(".workspace-tip").text_content())
+    page.goto(f"{watched.address}workspace?runs={ids}&group=nothing.like.it")
+    watched.until(lambda: page.evaluate(LINES, "reward/mean") == 5)
+    assert page.get_by_label("group runs").input_value() == "" and "group=" not in page.url
+
+
 def test_grouped_runs_show_some_of_each_group_before_anybody_chooses(watched: Watched, folder: Path) -> None:
     many(folder / "more", recipes=3, seeds=4, steps=30)
     page = shown(watched, "?group=seeds", lines=2)
