@@ -7,17 +7,26 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 from dashboards.data.followed_run import FollowedRun
 from stabilizer.analysis.changes import Change, changes
 from stabilizer.analysis.normal import Normal, normal
 from stabilizer.core.settings import flat
+from stabilizer.core.text import plain
+from stabilizer.runs.secrets import redacted_text
 
 MOST_SETTINGS = 2_000
 """Settings that are shown; a configuration with more is searched by its file."""
 LONGEST = 400
 """Characters of a value that are shown."""
+MOST_STATES = 30
+"""Newest checkpoints that are named."""
+MOST_LINES = 40
+"""Last lines of a log that are shown."""
+TEXTS = (".log", ".txt", ".out")
+"""Endings of log files that people read as text."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +42,8 @@ class Setup:
     """Key with dots -> value as text."""
     changes: tuple[Change, ...]
     normal: tuple[Normal, ...]
+    log: str = ""
+    """The last lines of a log file of text."""
 
 
 def setup_of(followed: FollowedRun) -> Setup:
@@ -41,12 +52,26 @@ def setup_of(followed: FollowedRun) -> Setup:
         reader = followed.refresh()
         about, view = reader.history.about, reader.history.view()
         found, usual = tuple(changes(view)), tuple(normal(view))
+        saved = ", ".join(f"{event.step:,}" for event in reader.checkpoints()[-MOST_STATES:])
     argv = about.get("argv")
     words = [str(word) for word in argv] if isinstance(argv, list) else []
     ours = ["stabilizer"] if about.get("trainer") == "stabilizer" else []  # a guest's has its program
     command = shlex.join([*ours, *words]) if words else ""
     report = shlex.join(["stabilizer", "report", str(followed.path)])
-    return Setup(tuple(_facts(about)), command, report, settings(about), found, usual)
+    facts = (*_facts(about), *([("checkpoints", f"after steps {saved}")] if saved else []))
+    return Setup(facts, command, report, settings(about), found, usual, _log_end(followed.path))
+
+
+def _log_end(path: Path) -> str:
+    """The last lines of a log, where it is one file of text."""
+    if path.suffix not in TEXTS or not path.is_file():
+        return ""
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - MOST_LINES * LONGEST))
+        lines = file.read(MOST_LINES * LONGEST).decode("utf-8", "replace").splitlines()
+    return redacted_text(
+        "\n".join(line[: len(line) - len(line.lstrip())] + plain(line) for line in lines[-MOST_LINES:])
+    )
 
 
 def settings(about: Mapping[str, Any]) -> dict[str, str]:

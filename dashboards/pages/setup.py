@@ -31,7 +31,8 @@ def layout(runs: Runs, query: Mapping[str, str], theme: Theme) -> Any:
     except Exception as error:  # whatever a directory holds, the page stays up and reports it
         return html.Div(notices.broken(run, str(error) or type(error).__name__), className="page")
     return html.Div(
-        [html.H1("Setup"), *_story(setup), *_made_with(setup), *_config(runs, run, setup)], className="page"
+        [html.H1("Setup"), *_story(setup), *_made_with(setup), *_log(setup), *_config(runs, run, setup)],
+        className="page",
     )
 
 
@@ -81,6 +82,11 @@ def _made_with(setup: Setup) -> list[Any]:
         copy = dcc.Clipboard(content=command, title="copy the command", className="setup-copy")
         parts.append(html.Div([html.Code(command, className="command"), copy], className="setup-command"))
     return parts
+
+
+def _log(setup: Setup) -> list[Any]:
+    lines = html.Pre(setup.log, className="card pad log", tabIndex="0")
+    return [html.H2("End of the log"), lines] if setup.log else []
 
 
 def _config(runs: Runs, run: str, setup: Setup) -> list[Any]:

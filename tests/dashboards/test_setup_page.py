@@ -7,13 +7,15 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from page_client import CALM, RUN
+from page_client import CALM, RUN, Client
 from synthetic_run import healthy
 from test_incident_page import words
 
+from dashboards.app import build
 from dashboards.data.setup import different, settings
 from stabilizer.runs.identity import git_state
 
+SAMPLES = Path(__file__).parent.parent / "trainers" / "tool_samples"
 HOSTILE = "<script>window.pwned=1</script>"
 
 
@@ -90,3 +92,21 @@ def test_a_new_run_records_its_code(tmp_path, monkeypatch) -> None:
     run = healthy(tmp_path / "one")
     run.close()
     assert "git" not in json.loads((tmp_path / "one" / "run.json").read_text())
+
+
+def test_saved_states_are_listed(client, runs_folder) -> None:
+    for step in (10, 20):
+        (runs_folder / CALM / "checkpoints" / f"step-{step:08}-a0").mkdir(parents=True)
+    assert "after steps 10, 20" in words(client.open("/setup", f"?run={CALM}"))
+
+
+def test_the_end_of_a_log_of_text_is_shown_without_its_secrets(tmp_path) -> None:
+    log = tmp_path / "train.log"
+    told = f"\x1b[31m{HOSTILE}\nAPI_KEY=sk-abcdef0123456789 out of memory\n"
+    log.write_text((SAMPLES / "easyr1.log").read_text() + told)
+    client = Client(build([log]))
+    client.app.runs.logs.settle()
+    text = words(client.open("/setup", f"?run={next(iter(client.app.runs.scan()))}"))
+    assert "End of the log" in text and HOSTILE in text and "out of memory" in text
+    assert "sk-abcdef" not in text and "\x1b" not in text
+    assert "  step: 75.25\n" in text and "adv_estimator: grpo" not in text  # the end of it alone, as it is indented
