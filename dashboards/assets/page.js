@@ -77,7 +77,7 @@
   function icon() {
     var pill = document.querySelector(".head .pill[class*='verdict-']");
     var verdict = pill ? /verdict-(\w+)/.exec(pill.className)[1] : "";
-    var colour = { critical: "#b4133f", warn: "#b26a00", healthy: "#0b7a4b" }[verdict] || "#1c5cab";
+    var colour = { critical: "#b4133f", crashed: "#b4133f", warn: "#b26a00", healthy: "#0b7a4b" }[verdict] || "#1c5cab";
     if (colour === shown) return;
     shown = colour;
     var link = document.querySelector("link[rel~='icon']") || document.head.appendChild(document.createElement("link"));
@@ -88,10 +88,13 @@
     link.href = "data:image/svg+xml," + encodeURIComponent(picture);
   }
 
-  // The tab says which run is open and how it stands.
+  // The tab says how the open run stands, what is bad before what is only over, and which page it is.
   setInterval(function () {
-    var heading = document.querySelector("main h1"), state = document.querySelector(".head .pill");
-    var words = [state && state.textContent, heading && heading.textContent, "stabilizer"].filter(Boolean).join(" · ");
+    var bad = document.querySelector(".head .pill.verdict-critical, .head .pill.verdict-crashed, .head .pill.verdict-warn");
+    var state = bad || document.querySelector(".head .pill[class*='state-'], .head .pill[class*='finding-']");
+    var heading = document.querySelector("main h1"), run = new URLSearchParams(window.location.search).get("run");
+    var words = [state && state.textContent.replace("verdict: ", ""), heading && heading.textContent, run, "stabilizer"];
+    words = words.filter(function (word, at) { return word && words.indexOf(word) === at; }).join(" · ");
     if (document.title !== words) document.title = words;
     icon();
   }, 1000);

@@ -469,7 +469,7 @@ def _takes(found: StepView) -> list[dict[str, str]]:
 
 def _where(found: StepView, step: int | None) -> list[Any]:
     place = f"{found.position + 1:,} of {len(found.steps):,} logged steps"
-    newest = pill("following the newest", "state-running") if step is None else None
+    newest = pill("following the newest", "verdict-info") if step is None else None
     return [
         html.Div([html.Strong(f"step {found.step:,}"), html.Span(place, className="quiet"), newest], className="pills")
     ]

@@ -259,7 +259,7 @@ def _words(runs: Runs, run: str, path: Path, page: IncidentDetails, theme: Theme
         _head(run, path, page),
         html.Div(
             [
-                html.Section([*_order(page, theme), *_evidence(page)], className="column"),
+                html.Section([*_order(page, theme), *_members(page), *_evidence(page)], className="column"),
                 html.Section([*_causes(page), *_advice(page)], className="column"),
             ],
             className="two",
@@ -301,37 +301,44 @@ def _head(run: str, path: Path, page: IncidentDetails) -> html.Div:
                         ],
                         className="title",
                     ),
+                    html.Div(
+                        [
+                            fact("onset", f"step {onset.step:,} ({onset.earliest:,}–{onset.latest:,})"),
+                            fact("detected", f"step {incident.detected:,}"),
+                            fact("last seen", f"step {incident.last:,}"),
+                            _written(run, path, onset.step),
+                        ],
+                        className="facts",
+                    ),
                     _ways(run, page),
                 ],
                 className="headline",
             ),
             html.P(incident.summary, className="summary lead"),
-            html.P(latest_words(incident), className="quiet") if incident.latest else None,
-            html.Div(
-                [
-                    fact("onset", f"step {onset.step:,}, between {onset.earliest:,} and {onset.latest:,}"),
-                    fact("detected", f"step {incident.detected:,}"),
-                    fact("last seen", f"step {incident.last:,}"),
-                    _written(run, path, onset.step),
-                ],
-                className="facts",
-            ),
-            *[
-                html.Div(
-                    [
-                        severity(other.severity),
-                        detector_link(other.id),
-                        pill(other.state, f"finding-{other.state}"),
-                        html.Span(other.summary),
-                    ],
-                    className="also",
-                )
-                for other in incident.others
-            ],
             note,
         ],
         className="card head",
     )
+
+
+def _members(page: IncidentDetails) -> list[Any]:
+    """The findings of the incident, as they stand now."""
+    incident = page.incident
+    if not incident.others and not incident.latest:
+        return []
+    found = [
+        html.Div(
+            [
+                severity(one.severity),
+                detector_link(one.id),
+                pill(one.state, f"finding-{one.state}"),
+                html.Span(one.summary),
+            ],
+            className="also",
+        )
+        for one in (incident.lead, *incident.others)
+    ]
+    return [html.H2("Findings as they stand now"), html.Div(found, className="card pad findings")]
 
 
 def _written(run: str, path: Path, step: int) -> html.Div | None:
@@ -438,7 +445,7 @@ def _causes(page: IncidentDetails) -> list[Any]:
 
 def _advice(page: IncidentDetails) -> list[Any]:
     title = html.H2("What to do" if page.incident.open else "Next time")
-    if not page.advice and not page.incident.harmful:
+    if not page.advice and page.incident.harm in (None, "info"):
         over = "It is informational." if page.incident.open else "It is resolved."
         return [title, empty("Nothing to do", f"{over} The run needs no change for it.")]
     if not page.advice:

@@ -87,7 +87,7 @@ def test_an_empty_folder_says_what_to_do(tmp_path: Path, path: str) -> None:
 def test_an_incident_tells_onset_order_cause_advice_and_what_was_tried(client) -> None:
     page = client.open("/incident", f"?run={RUN}&n=2")
     text = words(page)
-    assert "step 262, between 259 and 272" in text
+    assert "step 262 (259–272)" in text
     assert "no-kl-anchor" in text and "confidence 72%" in text and "lr-too-high" in text
     assert "policy/kl_ref left its band 9 steps before the gradient did" in text
     assert "beta=0.01 in GRPOConfig" in text and "control/beta 0.001 → 0.01" in text

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from asking_run import ASKING, asking, entry, requests, take
+from page_client import RUN
 from synthetic_run import values
 from test_page_ui import Watched
 
@@ -83,3 +84,15 @@ def test_a_pasted_configuration_is_judged_and_none_of_the_pages_asks_another_hos
     page.get_by_role("heading", name="Look-alikes").wait_for()
     assert watched.errors == []
     assert {url for url in watched.requests if not url.startswith((watched.address, "data:", "blob:"))} == set()
+
+
+@pytest.mark.parametrize(("size", "most"), [((1440, 900), 250), ((390, 844), 844)])
+def test_an_incident_opens_with_its_picture_and_the_tab_names_it(watched: Watched, size: Any, most: int) -> None:
+    page = watched.page
+    page.set_viewport_size({"width": size[0], "height": size[1]})
+    page.goto(f"{watched.address}incident?run={RUN}&n=2")
+    page.locator("#incident-order .main-svg").first.wait_for()
+    assert page.locator("figure:has(#incident-order)").bounding_box()["y"] <= most
+    watched.until(lambda: page.title() == f"resolved · Incident 2 · policy/kl-runaway · {RUN} · stabilizer")
+    page.goto(f"{watched.address}run?run={RUN}")
+    watched.until(lambda: "critical" in page.title().split(" · ")[0])
