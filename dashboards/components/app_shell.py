@@ -93,13 +93,15 @@ def nowhere(path: str) -> html.Div:
     )
 
 
-def options(runs: Sequence[RunLine], chosen: str | None = None, typed: str | None = None) -> list[dict[str, str]]:
+def options(
+    runs: Sequence[RunLine], chosen: str | None = None, typed: str | None = None, *, most: int = OFFERED
+) -> list[dict[str, str]]:
     """The run picker's choices, few however many runs there are: the newest that match, and the chosen one."""
     words = (typed or "").casefold().split()
     labels = {line.id: _option(line) for line in runs}
     if typed in labels.values():  # what the picker itself writes there for the chosen run
         words = []
-    found = [id for id, label in labels.items() if all(word in label.casefold() for word in words)][:OFFERED]
+    found = [id for id, label in labels.items() if all(word in label.casefold() for word in words)][:most]
     if chosen in labels and chosen not in found:
         found.append(chosen)
     return [{"value": id, "label": labels[id]} for id in found]

@@ -45,6 +45,8 @@ NAME = "Compare"
 OF_A_RUN = False
 WAITING_MS, RESTING_MS = 400, 5000
 """Poll interval while an answer is pending, and afterwards, because a live run changes."""
+MOST_OFFERED = 2_000
+"""Runs that the choice holds, about 100 bytes each."""
 AXES = {"step": "step", "tokens": "tokens", "share": "% of the run"}
 TONES = {
     "identical": "verdict-healthy",
@@ -65,7 +67,7 @@ def layout(runs: Runs, query: Mapping[str, str], theme: Theme) -> Any:
         return notices.missing(runs, "")
     known = {line.id: line.path for line in lines}
     asked, lost = question_of(query, known)
-    data = options(lines)
+    data = options(lines, most=MOST_OFFERED)
     if not asked.runs:
         return html.Div(
             [_controls(data, asked, None), *_lost(lost), _nothing_chosen(lines)], className="page compare-page"
@@ -119,7 +121,7 @@ def register(app: Dash, runs: Runs) -> None:
         return {
             "body": _body(first, theme) if fresh[0] else no_update,
             "verdicts": _verdicts(second) if fresh[1] else no_update,
-            "controls": _controls(options(lines), asked, first.answer) if begun else no_update,
+            "controls": _controls(options(lines, most=MOST_OFFERED), asked, first.answer) if begun else no_update,
             "seen": {**seen, "seen": [first.revision, second.revision]},
             "interval": wait,
         }
