@@ -397,12 +397,12 @@ def _timeline(read: _Read, asked: Question) -> Timeline | None:
     marks = tuple(
         Mark(at(a.step), f"fix {a.remedy} at step {a.step:,}: {', '.join(change_words(a.change))}"[:300]) for a in fixes
     )
-    notes = tuple(
-        Mark(at(step), f"★ {run} at step {step:,}: {text}")
-        for run, step, text in asked.notes
-        if run == read.member.name
-    )
-    return Timeline(read.member.name, float(ends[0]), float(ends[-1]), spans, marks, notes)
+    return Timeline(read.member.name, float(ends[0]), float(ends[-1]), spans, marks, _notes_of(asked, read, at))
+
+
+def _notes_of(asked: Question, read: _Read, at: Callable[[int], float]) -> tuple[Mark, ...]:
+    mine = [(step, text) for run, step, text in asked.notes if run == read.member.name]
+    return tuple(Mark(at(step), f"★ {read.member.name} at step {step:,}: {text}") for step, text in mine)
 
 
 def _span(incident: Incident, at: Callable[[int], float], last: int) -> Span:

@@ -200,8 +200,13 @@ def _lines(
     if other is not None:
         ends = [float(other.values.min()), float(other.values.max())] if len(other) else [0.0, 0.0]
         return {"metrics": names, "reach": ends, "axis": wanted.x, "notes": []}
-    placed = [[round_to(along.place(one.step), 9), one.step, one.text] for one in notes]
+    placed = _placed(notes, along)
     return {"metrics": names, "reach": along.places(np.array(_ends(view))), "axis": along.title, "notes": placed}
+
+
+def _placed(notes: Sequence[Event], along: Axis) -> list[list[Any]]:
+    """Notes, each with its place on the x axis."""
+    return [[round_to(along.place(one.step), 9), one.step, one.text] for one in notes]
 
 
 def _ends(view: RunView) -> list[int]:

@@ -72,12 +72,8 @@ def growth(
     if min(added, default=0) < 0 or shown > 2 * max_points:
         return None
     plan = Plan(view, tuple(names), x, y, smooth, tuple(abandoned))
-    if (plan.log, plan.axis.title) != (before.log, before.along):
-        return None
-    if any(
-        plan.begins(name, now) != plan.begins(name, then)
-        for name, now, then in zip(names, counts, before.counts, strict=True)
-    ):
+    looks = (plan.log, plan.axis.title, plan.begins(counts))
+    if looks != (before.log, before.along, plan.begins(before.counts)):
         return None
     fresh = _behind(columns, before.counts)
     lines = fresh

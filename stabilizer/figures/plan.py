@@ -103,10 +103,11 @@ class Plan:
         values = smoothed(series.steps, series.values, over, start) if over else series.values[start:]
         return Series(series.steps[start:], values)
 
-    def begins(self, name: str, count: int) -> int:
-        """The point at which the line of a metric begins, when it has so many points."""
-        steps, values = self.view.series(name)
-        return head(steps[:count], values[:count], steps_of(name, self.smooth))
+    def begins(self, counts: Sequence[int]) -> list[int]:
+        """The point at which each line begins, when its metric has so many points."""
+        smooth = [steps_of(name, self.smooth) for name in self.names]
+        columns = [self.view.series(name) for name in self.names]
+        return [head(s.steps[:n], s.values[:n], over) for s, n, over in zip(columns, counts, smooth, strict=True)]
 
     def column(self, series: Series) -> dict[str, Any]:
         """Columns of a line trace; a value the axis can't hold is a gap."""

@@ -91,16 +91,19 @@ def many_figure(
         words = f"{curve.label}, median of {len(curve.members)}" if several else curve.label
         front.append(_line(words, curve.x, curve.middle, colour, 2.2, dash=dash, hover=True))
     look = layout(theme, NARROW, x_title, y_title, yaxis={"nticks": 6})
-    stars = [(mark, line_style(place, theme)[0]) for mark, place in notes]
-    look["shapes"] = [upright(mark.x, colour, "dashdot") for mark, colour in stars]
-    look["annotations"] = [
-        {
-            **{"x": mark.x, "y": 1, "yref": "paper", "yanchor": "bottom", "yshift": -8, "showarrow": False},
-            **{"text": "★", "font": {"color": colour}, "hovertext": escape(mark.text)},
-        }
-        for mark, colour in stars
-    ]
+    look |= _stars([(mark, line_style(place, theme)[0]) for mark, place in notes])
     return go.Figure({"data": behind + bands + front, "layout": look})
+
+
+def _stars(notes: Sequence[tuple[Mark, str]]) -> dict[str, Any]:
+    """Notes as upright lines with a star on top, each in its colour."""
+    top = {"y": 1, "yref": "paper", "yanchor": "bottom", "yshift": -8, "showarrow": False, "text": "★"}
+    return {
+        "shapes": [upright(mark.x, colour, "dashdot") for mark, colour in notes],
+        "annotations": [
+            {**top, "x": mark.x, "font": {"color": colour}, "hovertext": escape(mark.text)} for mark, colour in notes
+        ],
+    }
 
 
 def timelines_figure(rows: Sequence[Timeline], *, x_title: str, theme: Theme = "light") -> go.Figure:
