@@ -30,6 +30,8 @@ Kind = Literal["approve", "reject", "revert", "pause", "resume", "set", "do"]
 MAX_BYTES = 64 * 1024
 MAX_TAKEN = 100
 """Requests taken at once, so that thousands of them can't delay a training step."""
+MAX_OPENED = 1000
+"""Files that are opened at once: most of a flood of files are no requests."""
 LIFE = 500
 """Steps for which a proposal waits for an answer. After them the run has changed too much for it."""
 MAX_WORDS = 200
@@ -86,7 +88,7 @@ def ask(
 
 
 def look(run: Path, known: Collection[str] = ()) -> Seen:
-    """For the training process: the oldest requests whose file names are not `known`, at most `MAX_TAKEN` of them.
+    """For the training process: requests whose file names are not `known`, at most `MAX_TAKEN` of them, oldest first.
 
     Nothing raises, and nothing is removed: `settle` does that after a request was applied.
     """
@@ -102,16 +104,10 @@ def look(run: Path, known: Collection[str] = ()) -> Seen:
         request = _read(folder / name, trusted)
         if isinstance(request, str):
             seen.refused[name] = request
-        else:
+        elif len(seen.requests) < MAX_TAKEN:
             seen.requests.append(request)
     seen.requests.sort(key=lambda request: request.t)
     return seen
-
-
-def waits(run: Path, known: Collection[str] = ()) -> bool:
-    """Whether `look` would find anything."""
-    folder = run / "requests"
-    return not folder.is_symlink() and bool(_oldest(folder, known))
 
 
 def settle(run: Path, request: Request) -> bool:
@@ -124,6 +120,7 @@ def settle(run: Path, request: Request) -> bool:
 
 
 def _oldest(folder: Path, known: Collection[str]) -> list[str]:
+    """Names of at most `MAX_OPENED` new files, oldest first."""
     ages: list[tuple[int, str]] = []
     try:
         with os.scandir(folder) as entries:
@@ -131,9 +128,11 @@ def _oldest(folder: Path, known: Collection[str]) -> list[str]:
                 with contextlib.suppress(OSError):
                     if entry.name.endswith(".json") and entry.name[0] != "." and entry.name not in known:
                         ages.append((entry.stat(follow_symlinks=False).st_mtime_ns, entry.name))
+                if len(ages) >= MAX_OPENED:
+                    break
     except OSError:
         pass
-    return [name for _, name in sorted(ages)[:MAX_TAKEN]]
+    return [name for _, name in sorted(ages)]
 
 
 def _read(path: Path, trusted: set[int]) -> Request | str:

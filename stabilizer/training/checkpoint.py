@@ -117,6 +117,9 @@ def _manifest(checkpoint: Checkpoint) -> dict[str, Any]:
         raise CheckpointDamaged(f"{checkpoint.path}: its manifest names no files")
     if manifest.get("schema") != SCHEMA:
         raise CheckpointDamaged(f"{checkpoint.path}: schema {manifest.get('schema')}, but this version reads {SCHEMA}")
+    is_of = manifest.get("step"), manifest.get("attempt")
+    if is_of != (checkpoint.step, checkpoint.attempt):
+        raise CheckpointDamaged(f"{checkpoint.path}: its manifest is of step {is_of[0]}, attempt {is_of[1]}")
     return manifest
 
 

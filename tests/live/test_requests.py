@@ -16,7 +16,7 @@ from stabilizer.live.session import Session
 from stabilizer.runs.journal import newest, verify
 from stabilizer.runs.listing import run_line
 from stabilizer.runs.reader import RunReader
-from stabilizer.runs.requests import ask
+from stabilizer.runs.requests import MAX_OPENED, MAX_TAKEN, ask, look, settle
 from stabilizer.runs.story import summary
 from stabilizer.trainers.reading import load
 from stabilizer.training.config import load_config
@@ -228,6 +228,28 @@ def test_a_bad_request_costs_only_itself(tmp_path) -> None:
     assert "huge.json is ignored: larger than 65536 bytes" in told
     assert "deep-list.json is ignored: no request: nested more than 100 levels deep" in told
     assert {file.name for file in folder.iterdir()} == {*BAD_REQUESTS, "folder.json", "huge.json"}
+
+
+def test_a_flood_of_files_delays_a_request_by_a_few_looks_only(tmp_path) -> None:
+    (tmp_path / "requests").mkdir()
+    for number in range(5 * MAX_OPENED):
+        (tmp_path / "requests" / f"{number:032x}.json").touch()
+    asked, known = ask(tmp_path, "pause"), set()
+    for _ in range(6):
+        seen = look(tmp_path, known)
+        assert len(seen.refused) <= MAX_OPENED
+        known |= seen.refused.keys()
+        if seen.requests:
+            break
+    assert [request.id for request in seen.requests] == [asked.id]
+
+
+def test_of_many_requests_so_many_are_taken_at_once(tmp_path) -> None:
+    asked = {ask(tmp_path, "pause").id for _ in range(MAX_TAKEN + 5)}
+    first = look(tmp_path).requests
+    for request in first:
+        settle(tmp_path, request)
+    assert len(first) == MAX_TAKEN and {request.id for request in (*first, *look(tmp_path).requests)} == asked
 
 
 def test_a_bad_request_left_before_a_resume_costs_only_itself(tmp_path) -> None:

@@ -1,5 +1,6 @@
 import json
 import os
+import shutil
 
 import pytest
 
@@ -44,6 +45,27 @@ def test_damage_is_noticed(tmp_path, damage):
             manifest.unlink()
     with pytest.raises(disk.CheckpointDamaged, match="step-5-a0"):
         disk.read(saved)
+
+
+def test_every_flipped_bit_of_a_manifest_is_noticed(tmp_path):
+    saved = disk.write(tmp_path, 5, 0, FILES)
+    manifest = saved.path / "manifest.json"
+    sound = manifest.read_bytes()
+    for bit in range(8 * len(sound)):
+        damaged = bytearray(sound)
+        damaged[bit // 8] ^= 1 << bit % 8
+        manifest.write_bytes(damaged)
+        with pytest.raises(disk.CheckpointDamaged, match="step-5-a0"):
+            disk.read(saved)
+
+
+def test_a_copy_of_a_state_under_another_name_is_not_that_state(tmp_path):
+    saved = disk.write(tmp_path, 5, 0, FILES)
+    copied = shutil.copytree(saved.path, tmp_path / "step-9-a0")
+    with pytest.raises(disk.CheckpointDamaged, match="its manifest is of step 5, attempt 0"):
+        disk.read(disk.scan(tmp_path)[-1])
+    with pytest.raises(disk.CheckpointDamaged, match="its manifest is of step 5"):
+        disk.verified(disk.Checkpoint(9, 0, copied))
 
 
 def test_a_state_half_written_is_not_seen(tmp_path):
