@@ -19,6 +19,8 @@ FIRST = 3
 """Rows at the start that stand for those before an onset at the first row."""
 FAR = 50
 """Steps that may be discarded without proof: about the uncertainty of an estimated onset."""
+AWAITED = 20
+"""Steps after damage was detected for which a rollback waits for a validation, as long as a new trial would rest."""
 DOUBT_LASTS = 20
 """Steps after a finding was last seen for which it still puts the reward in doubt."""
 
@@ -101,8 +103,16 @@ def wants_proof(now: Situation, onset: int) -> bool:
     return now.cause.id in OUTSIDE or (lost is not None and lost > FAR)
 
 
+def outdated(now: Situation) -> bool:
+    """Whether held-out accuracy was last measured before the damage and was awaited long enough. It proves nothing."""
+    seen = min((f.detected_step for f in now.members if f.severity == "critical"), default=now.view.step)
+    measured = now.view.series("accuracy/val").finite().steps
+    return now.view.step - seen >= AWAITED and not (len(measured) and measured[-1] >= seen)
+
+
 def objection_to_return(now: Situation) -> str | None:
     """Why a rollback should not be made."""
     if not returns(now):
         return "there is no damage that a rollback would repair"
-    return held_out_holds(now.view) if wants_proof(now, onset_to_undo(now)) else None
+    wanted = wants_proof(now, onset_to_undo(now)) and not outdated(now)
+    return held_out_holds(now.view) if wanted else None

@@ -50,10 +50,11 @@ class RollBack(Remedy):
         would only repeat the failure. If the cause is unknown, or a few steps leapt and the later ones are as small as
         before, the other order of prompts is the change, and a lower learning rate comes second. A rollback of more
         than 50 steps, or against a cause outside of the trainer, needs a fall of held-out accuracy, if that is known.
-        It is automatic only if it gains something: the current weights and those of the checkpoint answer the next four
-        batches, under the current knobs, engine and reward, and the held-out problems. If the checkpoint is not better
-        by two standard errors in reward or in solved problems, the fault is not in the weights and the run stays. The
-        comparison is repeated after 20 steps, then 40 and so on.
+        A value from before the damage counts for 20 steps only. The rollback is automatic only if it gains something:
+        the current weights and those of the checkpoint answer the next four batches, under the current knobs, engine
+        and reward, and the held-out problems. If the checkpoint is not better by two standard errors in reward or in
+        solved problems, the fault is not in the weights and the run stays. The comparison is repeated after 20 steps,
+        then 40 and so on.
 
     Dose and bounds
         A setting that was changed around the onset gets its former value. Otherwise the learning rate is halved, to at

@@ -1016,6 +1016,17 @@ def test_much_is_thrown_away_or_against_what_lies_outside_only_where_held_out_ac
     assert (ROLL_BACK.objection(need(run, cause, hurt, onset=onset, view=view)) is None) is back
 
 
+@pytest.mark.parametrize(("detected", "measured", "back"), [(90, 80, True), (110, 80, False), (90, 100, False)])
+def test_accuracy_from_before_the_damage_stops_a_rollback_for_twenty_steps_only(
+    detected: int, measured: int, back: bool
+) -> None:
+    run = Simulation("auto-full", breaks_at=10_000).run(120)
+    hurt = Finding("policy/kl-runaway", "critical", "", 15, detected, 120, incident=1)
+    held_out = "0.85x1 _x19 " * (measured // 20) + f"0.85x1 _x{119 - measured}"
+    view = history({"reward/mean": "0.7~0.01x90 0.4~0.01x30", "accuracy/val": held_out}).view()
+    assert (ROLL_BACK.objection(need(run, "lr-too-high", hurt, onset=15, view=view)) is None) is back
+
+
 def test_a_way_back_throws_away_nothing_that_was_learned_after_the_first_sign() -> None:
     learned = "0.2~0.005x40 0.2+0.01~0.005x40 0.6~0.005x20 0.1~0.005x10"
     stood = "0.2~0.005x100 0.1~0.005x10"
