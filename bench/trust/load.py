@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import random
 import resource
 import subprocess
@@ -12,6 +13,7 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -29,9 +31,11 @@ from stabilizer.runs.reader import RunError, RunReader
 from stabilizer.runs.writer import RunWriter
 
 SOAK_S = 1500.0
-"""Seconds of the full soak."""
-MUTANTS_S = 600.0
-"""Seconds of the full search among damaged logs."""
+"""Most seconds of the soak of a million rows."""
+PAUSES_S = 300.0
+"""Seconds of the search for pauses, in which the watch sees every row."""
+MUTANTS_S = 1800.0
+"""Most seconds of the full search among damaged logs; each processor searches."""
 WARM = 1_000
 """Rows before pauses are measured: signals and caches fill up."""
 MILLION = 1_000_000
@@ -77,7 +81,7 @@ def _soak(rows: int, seed: int, most_s: float, shown: int = 1) -> tuple[int, flo
 
 
 def pauses(effort: Effort) -> Measured:
-    rows, _, _, pause, late, early = _soak(effort.times(2000, MILLION), effort.seed, SOAK_S * effort.share)
+    rows, _, _, pause, late, early = _soak(effort.times(2000, MILLION), effort.seed, PAUSES_S * effort.share)
     words = f"{rows:,} rows: longest pause {1e3 * pause:.0f} ms, a row {1e3 * early:.1f} ms at first and"
     return Measured(pause <= LONGEST_PAUSE_S and late < 2 * early + 0.001, f"{words} {1e3 * late:.1f} ms at last")
 
@@ -180,30 +184,47 @@ def slow_inputs(effort: Effort) -> Measured:
 
 
 def mutants(effort: Effort) -> Measured:
-    """Damaged logs of every format, in this process: none may raise anything but an error in words."""
+    """Damaged logs of every format: none may raise anything but an error in words."""
+    count, most_s = effort.times(60, MILLION), 6.0 if effort.quick else MUTANTS_S * effort.share
+    if effort.quick:
+        parts = [mutated(count, effort.seed, most_s, effort.folder)]
+    else:
+        jobs = os.cpu_count() or 1
+        code = "from bench.trust.load import *; print(json.dumps(mutated({}, {}, {}, Path({!r}))))"
+        codes = [
+            code.format(count // jobs, effort.seed + job, most_s, str(effort.folder / f"{job}")) for job in range(jobs)
+        ]
+        with ThreadPoolExecutor(jobs) as pool:
+            parts = [json.loads(printed) for printed in pool.map(lambda code: _python(code, most_s + 120), codes)]
+    tried, broken = sum(part["tried"] for part in parts), [name for part in parts for name in part["broken"]]
+    slowest = max(part["slowest"] for part in parts)
+    named = f": {broken[0]}" if broken else ""
+    words = f"{tried:,} damaged logs: {len(broken)} tracebacks{named}; at most {slowest:.1f} s per MB"
+    return Measured(not broken and slowest <= SECONDS_A_MB, words)
+
+
+def mutated(count: int, seed: int, most_s: float, folder: Path) -> dict[str, Any]:
+    """Read damaged logs one after another: how many, those that raised, and the most processor seconds per MB."""
     from stabilizer.trainers.reading import READERS, load
     from tests.trainers.mutants import mutant
 
-    draw, count, broken, slowest = random.Random(effort.seed), effort.times(60, 1_000_000), [], 0.0
-    until = time.monotonic() + (6 if effort.quick else MUTANTS_S * effort.share)
-    tried = 0
+    draw, broken, slowest, tried = random.Random(seed), [], 0.0, 0
+    until = time.monotonic() + most_s
     for _ in range(count):
         if time.monotonic() > until:
             break
-        reader, seed = draw.choice(READERS), draw.randrange(1_000_000_000)
-        path = mutant(reader, seed, effort.folder / "mutant")
+        reader, number = draw.choice(READERS), draw.randrange(1_000_000_000)
+        path = mutant(reader, number, folder / "mutant")
         began, tried = time.process_time(), tried + 1
         try:
             load(path)
         except RunError:
             pass
         except Exception as error:
-            broken.append(f"mutant({reader.name}, {seed}): {type(error).__name__}")
+            broken.append(f"mutant({reader.name}, {number}): {type(error).__name__}")
         size = sum(file.stat().st_size for file in ([path] if path.is_file() else path.rglob("*")) if file.is_file())
         slowest = max(slowest, (time.process_time() - began) / max(size / 1e6, 0.5))
-    named = f": {broken[0]}" if broken else ""
-    words = f"{tried:,} damaged logs: {len(broken)} tracebacks{named}; at most {slowest:.1f} s per MB"
-    return Measured(not broken and slowest <= SECONDS_A_MB, words)
+    return {"tried": tried, "broken": broken, "slowest": slowest}
 
 
 def bombs(effort: Effort) -> Measured:

@@ -64,7 +64,7 @@ def _inherited(key: str) -> str:
 
 
 def redacted_text(text: str) -> str:
-    """The text with the secrets in it hidden: passwords in addresses, authorization headers, assignments, known keys."""
+    """The text with the secrets in it hidden: passwords in addresses, headers, assignments, known keys."""
     text = _IN_ADDRESS.sub(HIDDEN_PART, text)
     text = _AFTER_FLAG.sub(rf"\1{HIDDEN_PART}", _IN_HEADER.sub(rf"\1{HIDDEN_PART}", text))
     text = _IN_ASSIGNMENT.sub(lambda found: found[1] + _hidden_value(found[2]), text)
