@@ -86,8 +86,9 @@ def _answer_with(
     path: Path, args: argparse.Namespace, wanted: dict[str, str], settings: Preflight | None, config: Path | None
 ) -> int:
     analysis = _analysis(path, args, wanted, config)
-    if settings and analysis.verdict == "not-rl" and not analysis.findings:
-        raise RunError("settings and no log of a training")  # then they are judged alone
+    told_nothing = analysis.verdict == "not-rl" and not analysis.findings
+    if told_nothing and (settings or (args.path == [STDIN] and len(analysis.run.ticks) <= 1)):
+        raise RunError("no log of a training")  # then the settings are judged alone, or what the text is is told
     _show([analysis], args, settings)
     return int(reached(analysis.verdict, args.fail_on))
 

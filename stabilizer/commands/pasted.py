@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import codecs
 import json
 import re
 import sys
@@ -11,6 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -23,7 +25,8 @@ from stabilizer.preflight.check import Options, Preflight, as_json, in_text, jud
 from stabilizer.runs.loaded import PASTED, LoadedRun, NoMetrics
 from stabilizer.runs.reader import RunError
 from stabilizer.troubles.linux import ENDS_WITH
-from stabilizer.troubles.search import in_line
+from stabilizer.troubles.search import Found, by_id, in_line
+from stabilizer.troubles.texts import LINE
 
 HEAD = 2**20
 """Bytes of the beginning that are kept of a long text: the command, the settings, the versions."""
@@ -34,18 +37,22 @@ LONGEST = 2**28
 MOST_ASKED = 600
 """Rows at which the detectors are asked about a pasted text, of all that it holds: about a second (measured)."""
 NAME = "pasted"
+MOST_LINES = 2_000
+"""Lines in which it is looked for what a text without metrics and errors is."""
+_SHOWN = 200
+"""Characters of a line that are quoted."""
 LEAST_LOG_LINES = 2
 """Lines that look printed by a program, from which a text counts as a log."""
 _OF_A_LOG = re.compile(
-    r"\d\d:\d\d:\d\d|\b(?:INFO|DEBUG|WARNING)\b|\[rank ?\d|\d{1,3}%\||\bit/s|s/it\]|^\[?\d{4}-\d\d-\d\d|pid=\d"
+    r"(?<!\d)\d\d:\d\d:\d\d|\b(?:INFO|DEBUG|WARNING)\b|\[rank ?\d|\d{1,3}%\||\bit/s|s/it\]|^\[?\d{4}-\d\d-\d\d|pid=\d"
     r"|'train_runtime'"
 )
 REFUSED = "trainer/rejects"
 """The rule about what the trainer itself refuses; a missing value is one such reason."""
 _BEFORE = re.compile(rb"^[ \t]{0,8}(?:wandb:|>)[ \t]{1,8}", re.MULTILINE)
 """The prefix of every line of a summary of W&B, and of a quotation."""
-_OF_SUMMARY = re.compile(rb"^wandb:[ \t]{1,8}(\S{1,100})[ \t]{1,8}(-?\d[\d.e+-]{0,24}|nan)[ \t\r]*$", re.MULTILINE)
-"""A line of it: a metric and its last value."""
+_OF_SUMMARY = re.compile(rb"^wandb:[ \t]{1,200}(\S{1,100})[ \t]{1,8}(-?\d[\d.e+-]{0,24}|nan)[ \t\r]*$", re.MULTILINE)
+"""A line of it: a metric, set to the right, and its last value."""
 _SUMMARY = "'train_runtime'"
 """What the last row of transformers' trainers holds; a progress bar may follow it."""
 MOST_SETTINGS = 1 << 18
@@ -77,12 +84,16 @@ def answer(args: argparse.Namespace, diagnose: Callable[[Path], int], diagnose_r
                 path.write_bytes(plain)
                 with suppress(RunError):
                     return diagnose(path)
-            raise RunError(_nothing_in(data, error, path)) from None
+            if b"\0" in data[:4096] or not (words := _words(path)):
+                raise RunError(_nothing_in(data, error, path)) from None
+            return diagnose_run(words)
 
 
 def _read(stream: BinaryIO) -> tuple[bytes, int]:
     """Beginning and end of a text, in whole lines, and how many bytes between them were left out."""
     data = stream.read(HEAD + TAIL)
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):  # as a Windows shell redirects
+        data = data.decode("utf-16", "replace").encode()
     size, head, tail = len(data), data[:HEAD], data[HEAD:]
     while size < LONGEST and (chunk := stream.read(TAIL)):
         size, tail = size + len(chunk), (tail + chunk)[-TAIL:]
@@ -171,15 +182,27 @@ def _ends_silently(path: Path) -> LoadedRun | None:
     if sum(bool(_OF_A_LOG.search(text)) for text in texts) < LEAST_LOG_LINES:
         return None
     printed = [text for text in texts if _OF_A_LOG.search(text)]
-    last = next((text for text in printed if _SUMMARY in text), printed[-1])[:200]
-    known = in_line(f"{ENDS_WITH.removesuffix('...')}{last}")
-    data: dict[str, Any] = {"line": len(texts), "message": last}
-    data |= {"trouble": known.trouble.id, "values": known.values} if known else {}
-    event = Event(step=0, kind="note", text=last, data=data)
+    last = next((text for text in printed if _SUMMARY in text), printed[-1])[:_SHOWN]
+    return _remarked(path, len(texts), last, in_line(f"{ENDS_WITH.removesuffix('...')}{last}"))
+
+
+def _words(path: Path) -> LoadedRun | None:
+    """The run of a text that holds nothing to judge: what a line of it shows, the first kind in the catalogue."""
+    told = [(line.number, line.text.strip()[:_SHOWN]) for line in islice(lines(path), MOST_LINES) if line.text.strip()]
+    looked_up = ((place, text, in_line(f"{LINE.removesuffix('...')}{text}")) for place, text in told)
+    known = [(place, text, found) for place, text, found in looked_up if found]
+    return _remarked(path, *min(known, key=lambda one: list(by_id()).index(one[2].trouble.id))) if known else None
+
+
+def _remarked(path: Path, place: int, text: str, found: Found | None) -> LoadedRun:
+    """A run without rows, of which a line says this."""
+    data: dict[str, Any] = {"line": place, "message": text}
+    data |= {"trouble": found.trouble.id, "values": found.values} if found else {}
+    event = Event(step=0, kind="note", text=text, data=data)
     try:
         return assemble(NAME, format="console", trainer="unknown", files=[path], rows=[event], about={})
-    except NoMetrics as told:
-        return told.run
+    except NoMetrics as said:
+        return said.run
 
 
 def _nothing_in(data: bytes, error: RunError, path: Path) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import re
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,9 @@ FORM = "shell"
 SUFFIXES = (".sh", ".bash", ".zsh", ".slurm", ".sbatch", ".cmd")
 PROCESS_FLAGS = ("--num_processes", "--num-processes", "--nproc_per_node", "--nproc-per-node", "--num_gpus")
 """Flags of accelerate, torchrun and deepspeed that give the number of training processes."""
+_STARTS_ITSELF = re.compile(r"(?:^| )(?:swift|megatron|llamafactory-cli|lmf|xtuner) ")
+"""Programs that start torchrun themselves with NPROC_PER_NODE x NNODES processes (swift/cli/main.py; LLaMA-Factory's
+launcher takes every visible GPU where nothing is said)."""
 LAUNCHER_FLAGS = (
     "--config_file",
     "--mixed_precision",
@@ -100,7 +103,8 @@ class Command:
 def read(path: Path, text: str) -> Parsed:
     """The settings of the command that starts a training: the one with the most arguments that look like settings."""
     try:
-        commands = [command for command in _commands(text) if command.words]
+        variables: dict[str, str | None] = {}
+        commands = [command for command in _commands(text, variables) if command.words]
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
     ends = [place for place, letter in enumerate(text) if letter == "\n"]
@@ -112,7 +116,7 @@ def read(path: Path, text: str) -> Parsed:
         text=text,
         settings=limited(best.found, path),
         command=best.program[:_SHOWN],
-        processes=best.processes,
+        processes=best.processes or best.launched(variables),
         hints={"end": best.end},
         beside=tuple(_besides(scans, best)),
         does=f"`{other.program}` {other.does}" if other else "",
@@ -215,6 +219,17 @@ class _Scan:
         said = self._environment.get("CUDA_VISIBLE_DEVICES", "")
         return tuple(map(int, said.split(","))) if _DEVICES.fullmatch(said) else None
 
+    def launched(self, variables: Mapping[str, str | None]) -> int | None:
+        """The processes that a program starts by itself, as the environment tells it."""
+        if not _STARTS_ITSELF.search(self.program):
+            return None
+        said = {**variables, **self._environment}
+        each = said.get("NPROC_PER_NODE") or ""
+        if not each and self.devices and self.program.startswith("llamafactory-cli"):
+            return len(self.devices)
+        nodes = said.get("NNODES") or "1"
+        return int(each) * int(nodes) if each.isdigit() and nodes.isdigit() else None
+
     def _named_file(self) -> int:
         return sum(setting.key == "config" for setting in self.found)
 
@@ -308,8 +323,8 @@ def _hydra(text: str) -> Any:
     return scalar(inner.strip("\"'"))
 
 
-def _commands(text: str) -> Iterator[Command]:
-    variables: dict[str, str | None] = {}
+def _commands(text: str, variables: dict[str, str | None]) -> Iterator[Command]:
+    """The commands of a text, of which each may use the variables that were set before it."""
     for command in _split(text, variables):
         words = command.words
         plain = [word for word in words if word.text not in ("export", "local", "readonly", "declare")]

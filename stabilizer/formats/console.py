@@ -27,7 +27,7 @@ from stabilizer.runs.loaded import LoadedRun, NoMetrics, Source
 from stabilizer.runs.reader import RunError
 from stabilizer.troubles import search as troubles
 from stabilizer.troubles.search import Found
-from stabilizer.troubles.trouble import CODE
+from stabilizer.troubles.trouble import BARE_CHECK, CODE
 
 MAX_LINE = 4_000_000
 """Characters of a line that are kept; a step's metrics take some thousands."""
@@ -219,6 +219,8 @@ _SUSPICIOUS = re.compile(
     r"Traceback|Error|Exception|Fatal|Interrupt|out of memory|oom-kill|unexpectedly|SIG|Segmentation|timeout|not finite"
 )
 _MARKED = re.compile(r"\s*(?:[|>#]|[-*] )")  # a table, a quotation, a heading or a list: text about a failure
+_TOLD = re.compile(r".{0,60}?\b(?:INFO|DEBUG)\b(?!.{0,200}Error)")
+"""A line whose writer says that nothing failed."""
 _NOT_FINITE = re.compile(r"grad_norm is not finite", re.I)
 KIND_OF_TROUBLE = {
     "out-of-memory": "oom", "config-error": "config-error", "infrastructure": "worker-death",
@@ -371,7 +373,7 @@ class Failures:
             return None
         short = line.text.strip()[:400]
         data |= {"line": line.number, "message": short}
-        if one.severity == "critical":
+        if one.severity == "critical" and not _TOLD.match(line.text):
             data["failure"] = KIND_OF_TROUBLE[one.kind]
         return Event(step=0, kind="note", text=f"line {line.number}: {short}", data=data)
 
@@ -418,8 +420,8 @@ class Failures:
             trouble = troubles.in_line(event.data["message"], frames)
         if event and trouble and trouble.trouble.consequence and not troubles.in_line(event.data["message"], frames):
             trouble = None  # a report further up announces this exception, which says more
-        if event and trouble is None and event.data["failure"] == "traceback":
-            trouble = troubles.at_place(frames, event.data.get("user_frame", ""))
+        if event and event.data["failure"] == "traceback" and (trouble is None or trouble.trouble.id == BARE_CHECK):
+            trouble = troubles.at_place(frames, event.data.get("user_frame", "")) or trouble
         if event and trouble and _explains(trouble, event):
             event = replace(event, data={**event.data, "trouble": trouble.trouble.id, "values": trouble.values})
         return event

@@ -20,6 +20,7 @@ from stabilizer.formats.console import head
 from stabilizer.formats.files import json_lines, json_value
 from stabilizer.formats.number_log import NumberLog
 from stabilizer.formats.rows import number
+from stabilizer.formats.shapes import SETTING
 from stabilizer.formats.steps import STEP_KEYS, rows_of
 from stabilizer.runs.reader import UnknownFormat
 
@@ -32,6 +33,7 @@ FIRST, MANY = 1_000_000, 20
 """Bytes and lines at the start that decide whether each line is a record."""
 LEAST = 2
 """Fewest numbers of a column."""
+_OF_POLICY = re.compile(r"(?:^|[/_])(?:rewards?|kl)(?:$|[/_])")
 
 
 def recognises(path: Path) -> bool:
@@ -86,10 +88,18 @@ def _in_value(value: Any) -> list[Any]:
     records = max((item for item in lists.values() if item and isinstance(item[0], Mapping)), key=len, default=None)
     if records:
         return records
+    if not lists and _last_values(value):
+        return [dict(value)]
     columns = {key: item for key, item in lists.items() if sum(number(v) is not None for v in item) >= LEAST}
     if columns:
         return _rows(columns)
     return _in_objects({key: item for key, item in value.items() if isinstance(item, Mapping)})
+
+
+def _last_values(value: Mapping[Any, Any]) -> bool:
+    """Whether an object without lists is the newest row of a policy's training: a reward or KL beside other numbers."""
+    numbers = [str(key) for key, item in value.items() if not isinstance(item, bool) and number(item) is not None]
+    return len(numbers) >= LEAST and any(_OF_POLICY.search(name) and not SETTING.search(name) for name in numbers)
 
 
 def _in_objects(inner: Mapping[Any, Mapping[Any, Any]]) -> list[Any]:

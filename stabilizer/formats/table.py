@@ -32,6 +32,7 @@ WHAT = "a table with a head: a column of steps and one a metric (CSV), or step, 
 METRIC_COLUMNS = ("metric", "name", "key", "tag", "metric_name", "series")
 _EXPORT = re.compile(r"(?P<run>.+?) - (?P<metric>[^\s].*)", re.DOTALL)
 _BOUNDS = ("__MIN", "__MAX")
+_COMMA = re.compile(r"^([+-]?\d{1,15}),(\d{1,15})$")
 
 
 def recognises(path: Path) -> bool:
@@ -110,7 +111,9 @@ def _records(path: Path) -> tuple[list[str], list[dict[str, Any]], int]:
 
 def _cells(texts: Iterator[str], separator: str) -> Iterator[list[str]]:
     for cells in csv.reader((text + "\n" for text in texts), delimiter=separator):
-        if cells:
+        if cells and separator == ";":  # a spreadsheet of a country that writes 0,31
+            yield [_COMMA.sub(r"\1.\2", cell.strip()) for cell in cells]
+        elif cells:
             yield [cell.strip() for cell in cells]
 
 

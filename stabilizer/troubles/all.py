@@ -13,6 +13,7 @@ from stabilizer.troubles import (
     others,
     pytorch,
     ray,
+    texts,
     transformers,
     trl,
     verl,
@@ -23,5 +24,5 @@ from stabilizer.troubles.trouble import Trouble
 TROUBLES: tuple[Trouble, ...] = (
     *vllm.TROUBLES, *nccl.TROUBLES, *cuda.TROUBLES, *linux.TROUBLES, *ray.TROUBLES, *deepspeed.TROUBLES,
     *gym.TROUBLES, *pytorch.TROUBLES, *libraries.TROUBLES,
-    *transformers.TROUBLES, *trl.TROUBLES, *verl.TROUBLES, *others.TROUBLES, *environment.TROUBLES,
+    *transformers.TROUBLES, *texts.TROUBLES, *trl.TROUBLES, *verl.TROUBLES, *others.TROUBLES, *environment.TROUBLES,
 )  # fmt: skip

@@ -183,12 +183,12 @@ TROUBLES = (
     ),
     Trouble(
         id="cuda/index-kernel",
-        shows=("Assertion `srcIndex < srcSelectDimSize` failed", "Assertion `-sizes[i] <= index && index < sizes[i]"),
-        cause="a token id is larger than the embedding: the tokenizer has more tokens than the model, or belongs to another "
-        "model",
+        shows=("Assertion `srcIndex < srcSelectDimSize` failed", "Assertion `-sizes[i] <= index && index < sizes[i]", "Assertion `idx_dim >= 0 && idx_dim < index_size"),
+        cause="an index is out of range: a token id beyond the embedding (the tokenizer has more tokens than the model, or belongs to another), or "
+        "positions beyond what the model supports, as with sequence packing in a model that does not take it",
         fix="load tokenizer and model from the same folder; after adding tokens call "
-        "model.resize_token_embeddings(len(tokenizer))",
-        source="pytorch/pytorch: Indexing.cu", certainty="likely",
+        "model.resize_token_embeddings(len(tokenizer)). If they fit: switch sequence packing (remove padding) off, and compare the longest row with max_position_embeddings",
+        source="pytorch/pytorch: Indexing.cu",
         example="../aten/src/ATen/native/cuda/Indexing.cu:1290: indexSelectLargeIndex: block: [105,0,0], thread: [0,0,0] "
         "Assertion `srcIndex < srcSelectDimSize` failed.",
     ),
@@ -221,7 +221,7 @@ TROUBLES = (
     ),
     Trouble(
         id="cuda/ecc",
-        shows=("uncorrectable ECC error encountered", "GPU has fallen off the bus", "CUDA error: unspecified launch failure"),
+        shows=("uncorrectable ECC error encountered", "GPU has fallen off the bus"),
         cause="the GPU reports a hardware fault",
         fix="take the machine out, look at `nvidia-smi -q -d ECC` and `dmesg | grep -i xid`, and continue from the newest "
         "checkpoint elsewhere",
@@ -231,9 +231,9 @@ TROUBLES = (
     Trouble(
         id="cuda/cublas-memory",
         shows=("CUBLAS_STATUS_ALLOC_FAILED", "CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate"),
-        cause="cuBLAS found no memory for its handle: the GPU is full",
-        fix="leave memory free: lower the engine's share (gpu_memory_utilization), the micro-batch, or offload",
-        source="pytorch/pytorch: CUDABlas.cpp", kind="out-of-memory",
+        cause="cuBLAS could not make its handle: mostly the GPU is full; else an index out of range failed just before, or the driver does not fit",
+        fix="leave memory free: lower the engine's share (gpu_memory_utilization), the micro-batch, or offload. With memory left: CUDA_LAUNCH_BLOCKING=1, and compare len(tokenizer) with the embedding",
+        source="pytorch/pytorch: CUDABlas.cpp", certainty="possible", kind="out-of-memory",
         example="RuntimeError: CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`",
     ),
     Trouble(
@@ -245,16 +245,6 @@ TROUBLES = (
         "actor, and torch.version.cuda",
         source="pytorch/pytorch: torch/cuda/__init__.py", certainty="certain", kind="config-error",
         example="RuntimeError: No CUDA GPUs are available",
-    ),
-    Trouble(
-        id="cuda/nvcc-missing",
-        shows=("CUDA_HOME does not exist, unable to compile CUDA op(s)", "CUDA_HOME environment variable is not set"),
-        cause="an extension is compiled when it is first used, and no CUDA toolkit is installed for it",
-        fix="install the toolkit of torch's CUDA version and set CUDA_HOME, or install ready-made wheels; without DeepSpeed's "
-        "fused Adam: optimizer torch_adam",
-        source="microsoft/DeepSpeed: op_builder/builder.py", certainty="certain", kind="config-error",
-        example="deepspeed.ops.op_builder.builder.MissingCUDAException: CUDA_HOME does not exist, unable to compile CUDA "
-        "op(s)",
     ),
     Trouble(
         id="cuda/another-process",
@@ -381,10 +371,10 @@ TROUBLES = (
     Trouble(
         id="cuda/kernel-failed",
         shows=("RuntimeError: CUDA error: an illegal instruction was encountered", "CUDA error: misaligned address",
-               "CUDA error: unknown error"),
+               "CUDA error: unknown error", "CUDA error: unspecified launch failure"),
         cause="a kernel failed on the GPU; the line that is shown is not where it happened, because kernels run later than they are called",
         fix="run once with CUDA_LAUNCH_BLOCKING=1 for the true place; then try without custom kernels (flash-attn, Liger, fused "
-        "optimizers, CUDA graphs with enforce_eager=True), and the torch and CUDA releases that the package names",
+        "optimizers, CUDA graphs with enforce_eager=True), and the torch and CUDA releases that the package names. `dmesg | grep -i xid` tells a broken GPU",
         source="pytorch/pytorch: CUDA semantics", certainty="possible", kind="infrastructure",
         example="RuntimeError: CUDA error: misaligned address",
     ),

@@ -132,10 +132,12 @@ TROUBLES = (
         id="reward/returned-none",
         shows=("must be real number, not NoneType", "unsupported operand type(s) for +: 'NoneType'",
                "unsupported operand type(s) for +: 'float' and 'NoneType'"),
+        frames=("reward", "score", "grpo_trainer", "ppo_trainer", "rollout"),
         cause="a reward function returned None for an answer where the trainer wants a number",
         fix="return 0.0 for an answer that cannot be judged; TRL from 0.16 on takes None as 'not judged'",
         source="huggingface/trl: custom rewards", certainty="likely",
-        example="TypeError: must be real number, not NoneType",
+        example='  File "/x/site-packages/trl/trainer/grpo_trainer.py", line 980, in _calculate_rewards\n'
+        "TypeError: must be real number, not NoneType",
     ),
     Trouble(
         id="reward/parsing",
@@ -222,14 +224,6 @@ TROUBLES = (
         example="torch._dynamo.exc.BackendCompilerFailed: backend='inductor' raised:",
     ),
     Trouble(
-        id="torch/no-compiler",
-        shows=("Failed to find C compiler. Please specify via CC",),
-        cause="Triton compiles code when it is first used, and there is no C compiler",
-        fix="apt install gcc (build-essential) and python3-dev, or set CC",
-        source="triton-lang/triton", certainty="certain", kind="config-error",
-        example="RuntimeError: Failed to find C compiler. Please specify via CC environment variable.",
-    ),
-    Trouble(
         id="torch/meta-tensor",
         shows=("Cannot copy out of meta tensor; no data!", "is on the meta device, we need a `value` to put in on",
                "weight is on the meta device"),
@@ -280,15 +274,6 @@ TROUBLES = (
         fix="set bf16=False and fp16=True on an older GPU, or check that torch sees the GPU",
         source="huggingface/transformers: training_args.py", certainty="certain", kind="config-error",
         example="ValueError: Your setup doesn't support bf16/gpu. You need Ampere+ GPU with cuda>=11.0",
-    ),
-    Trouble(
-        id="torch/input-and-weight-types",
-        shows=("Input type ({one:t}) and bias type ({two:t}) should be the same",
-               "Input type ({one:t}) and weight type ({two:t}) should be the same"),
-        cause="inputs in {one} met weights in {two}",
-        fix="convert the inputs (pixel values too) with .to(model.dtype), or run under autocast",
-        source="pytorch/pytorch", certainty="certain",
-        example="RuntimeError: Input type (float) and bias type (c10::BFloat16) should be the same",
     ),
     Trouble(
         id="cuda/cublas-failed",
@@ -345,11 +330,12 @@ TROUBLES = (
     ),
     Trouble(
         id="batch/zero",
-        shows=("integer division or modulo by zero", "integer modulo by zero", "ZeroDivisionError: division by zero"),
+        shows=("integer division or modulo by zero", "integer modulo by zero", "ZeroDivisionError: division by zero",
+               "range() arg 3 must not be zero"),
         frames=("trainer", "config", "batch", "sampler"),
-        cause="a batch divided by the number of processes or groups came out as 0: the batch is smaller than what it is "
+        cause="a batch divided by the number of processes or answers a group came out as 0: one update holds fewer answers than what it is "
         "divided by",
-        fix="raise the batch to at least processes x group size, or use fewer processes; `stabilizer plan` lists valid batches",
+        fix="raise the batch to at least processes x group size, or use fewer processes or a smaller group (num_generations); `stabilizer plan` lists valid batches",
         source="verl-project/verl: configuration", certainty="possible", kind="config-error",
         example='  File "/x/verl/workers/fsdp_workers.py", line 150, in trainer_config\n'
         "ZeroDivisionError: integer modulo by zero",
@@ -365,7 +351,7 @@ TROUBLES = (
     Trouble(
         id="linux/killed",
         shows=("^Killed$", "line {n}: {pid} Killed", "[{pid:w}] Killed ", "is killed by signal: Killed", "exitcode: -9", "exit code -9",
-               "died with <Signals.SIGKILL: 9>", "Signal 9 (SIGKILL) received by PID"),
+               "died with <Signals.SIGKILL: 9>", "Signal 9 (SIGKILL) received by PID", "exit code 137", "with code 137", "zsh: killed ", "Exit Code:    137"),
         cause="the process was killed from outside without a word of its own, nearly always by the kernel because main memory (not the GPU's) was full, "
         "else by the scheduler",
         fix="`dmesg -T | grep -i kill` or the scheduler's record of that minute tells which. Then less main memory: no CPU offload, one process that loads the model at a time, fewer workers, a smaller "
@@ -455,10 +441,10 @@ TROUBLES = (
     Trouble(
         id="build/no-compiler",
         shows=("Ninja is required to load C++ extensions", "nvcc: not found", "nvcc: command not found", "Could not find nvcc", "No such file or directory: "
-               "'/usr/local/cuda/bin/nvcc'"),
+               "'/usr/local/cuda/bin/nvcc'", "CUDA_HOME does not exist, unable to compile CUDA op(s)", "CUDA_HOME environment variable is not set"),
         cause="a kernel is compiled here at run or install time, and ninja or the CUDA compiler (nvcc) is not there",
         fix="pip install ninja; install the CUDA toolkit of torch.version.cuda (conda install -c nvidia cuda-toolkit), set CUDA_HOME and put $CUDA_HOME/bin on PATH; or "
-        "install a ready wheel of the package",
+        "install a ready wheel of the package; without DeepSpeed's fused Adam: optimizer torch_adam",
         source="pytorch/pytorch: cpp_extension", certainty="certain", kind="config-error",
         example="/bin/sh: 1: /usr/local/cuda/bin/nvcc: not found",
     ),
@@ -531,17 +517,6 @@ TROUBLES = (
         fix="model.print_trainable_parameters() must show some; load adapters with is_trainable=True, call model.train(), and prefer bf16=True",
         source="pytorch/pytorch: amp/grad_scaler.py", certainty="likely", kind="config-error",
         example="AssertionError: No inf checks were recorded for this optimizer.",
-    ),
-    Trouble(
-        id="torch/sizes",
-        shows=("Sizes of tensors must match except in dimension {d}. Expected size {a} but got size {b}", "The expanded size of the tensor ({a}) must match the existing size "
-               "({b}) at non-singleton dimension {d}", "shape '[{shape:t}]' is invalid for input of size {a}"),
-        cause="tensors do not fit each other here. In this kind of training mostly texts of one batch that were padded or cut to different lengths, images of different sizes, "
-        "or rewards and masks of another number of answers",
-        fix="print the shapes at the innermost line; pad to the longest in the collator, give every row the same fields (an image or none), and compare lengths of answer, mask "
-        "and log-probabilities",
-        source="pytorch/pytorch", certainty="possible",
-        example="RuntimeError: Sizes of tensors must match except in dimension 0. Expected size 512 but got size 498 for tensor number 1 in the list.",
     ),
     Trouble(
         id="torch/matrix-shapes",

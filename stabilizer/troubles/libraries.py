@@ -14,11 +14,12 @@ TROUBLES = (
                "Could not find the bitsandbytes CUDA binary at {path:t}$", "libbitsandbytes_cpu.so: cannot open shared object",
                "name 'cget_col_row_stats' is not defined", "'NoneType' object has no attribute 'cquantize_blockwise",
                "'NoneType' object has no attribute 'cget_managed_ptr'", "undefined symbol: cget_managed_ptr",
-               "undefined symbol: cquantize_blockwise"),
+               "undefined symbol: cquantize_blockwise", "CUDA Setup failed despite GPU being available", "libbitsandbytes_cpu.so: undefined symbol",
+               "libbitsandbytes_cuda{version}.so"),
         cause="bitsandbytes found no compiled library for this CUDA: it was installed from source without compiling it, its "
         "wheel has none for this CUDA or system, or no CUDA runtime was found and the CPU build is in use",
-        fix="reinstall the wheel (pip install -U --force-reinstall bitsandbytes); from source compile first: cmake "
-        "-DCOMPUTE_BACKEND=cuda -S . && make && pip install . ; check torch.cuda.is_available() and `python -m bitsandbytes`",
+        fix="reinstall the wheel (pip install -U --force-reinstall bitsandbytes; releases before 0.43 look for libcudart.so on LD_LIBRARY_PATH); from source compile first: cmake "
+        "-DCOMPUTE_BACKEND=cuda -S . && make && pip install . ; BNB_CUDA_VERSION picks a version it has; check torch.cuda.is_available() and `python -m bitsandbytes`",
         source="bitsandbytes-foundation/bitsandbytes#1190", certainty="certain", kind="config-error",
         example="Could not load bitsandbytes native library: /x/libbitsandbytes_cpu.so: cannot open shared object file: No such "
         "file or directory",
@@ -57,8 +58,10 @@ TROUBLES = (
         id="flash-attn/dtype-at-load",
         shows=("Flash Attention 2 only supports torch.float16 and torch.bfloat16 dtypes, but the current dype in {name:w} is "
                "torch.float32", "Flash Attention 2.0 only supports torch.float16 and torch.bfloat16 dtypes, but the current "
-               "dype in {name:w} is torch.float32", "without specifying a torch dtype. This might lead to unexpected behaviour"),
-        cause="the model is loaded in float32, which flash-attention does not take; under autocast training still works",
+               "dype in {name:w} is torch.float32", "without specifying a torch dtype. This might lead to unexpected behaviour",
+               "You are attempting to use Flash Attention 2.0 with a model not initialized on GPU",
+               "You are attempting to use Flash Attention 2 without specifying a torch dtype"),
+        cause="the model is loaded in float32 or on the CPU first; flash attention needs half precision on a GPU when it runs, and under autocast training still works",
         fix="torch_dtype='bfloat16' when the model is loaded (model_init_kwargs in TRL)",
         source="huggingface/transformers: attention", severity="info", certainty="certain",
         example="Flash Attention 2.0 only supports torch.float16 and torch.bfloat16 dtypes, but the current dype in "
@@ -217,16 +220,6 @@ TROUBLES = (
         example="ValueError: Invalid pattern: '**' can only be an entire path component",
     ),
     Trouble(
-        id="hub/no-connection",
-        shows=("HTTPSConnectionPool(host='huggingface.co', port=443)", "Failed to resolve 'huggingface.co'"),
-        cause="the machine cannot reach huggingface.co: no network from the compute nodes, a proxy, or the hub is down",
-        fix="download on a machine with network and set HF_HUB_OFFLINE=1 with local paths; or HF_ENDPOINT to a mirror, or "
-        "https_proxy",
-        source="huggingface/huggingface_hub: offline mode", certainty="certain", kind="infrastructure",
-        example="requests.exceptions.ConnectionError: HTTPSConnectionPool(host='huggingface.co', port=443): Max retries exceeded "
-        "with url: /api/models/x",
-    ),
-    Trouble(
         id="transformers/generation-flags",
         shows=("The following generation flags are not valid and may be ignored: {names:t}]",),
         cause="these sampling settings do nothing, because generation is greedy: {names}",
@@ -245,7 +238,7 @@ TROUBLES = (
     Trouble(
         id="python/partially-initialised",
         shows=("partially initialized module '{name:w}'",),
-        cause="{name} imports itself: a file of yours has the same name, or two packages import each other",
+        cause="{name} is imported while it is still being imported: a file of yours has the same name, or its release and that of a package it calls (torch and torchvision) do not fit",
         fix="rename your file or folder named {name} (and delete its __pycache__), or import inside the function; a broken "
         "installation needs a reinstall of {name}",
         source="python: import system", certainty="certain", kind="config-error",
@@ -254,13 +247,20 @@ TROUBLES = (
     ),
     Trouble(
         id="versions/metadata",
-        shows=("{need:w} is required for a normal functioning of this module, but found {have:w}",
-               "requires {need:w}, but you have {have:t} which is incompatible"),
+        shows=("{need:w} is required for a normal functioning of this module, but found {have:w}",),
         cause="a package wants {need}, and {have} is installed",
         fix="pip install '{need}' and what depends on it together; `pip check` lists all conflicts",
         source="huggingface/transformers: dependency_versions_check.py", certainty="likely", kind="config-error",
         example="ImportError: tokenizers>=0.21,<0.22 is required for a normal functioning of this module, but found "
         "tokenizers==0.20.3.",
+    ),
+    Trouble(
+        id="versions/pip-conflict",
+        shows=("requires {need:w}, but you have {have:t} which is incompatible",),
+        cause="a package wants {need}, and {have} is installed; pip only says so, and most programs run all the same",
+        fix="if an import fails: pip install '{need}' and what depends on it together; `pip check` lists all conflicts",
+        source="pypa/pip", certainty="certain", kind="config-error", severity="warn",
+        example="trl 0.15.2 requires transformers>=4.46.0, but you have transformers 4.44.2 which is incompatible.",
     ),
     Trouble(
         id="versions/no-matching",

@@ -31,12 +31,16 @@ TROUBLES = (
     ),
     Trouble(
         id="nccl/remote-gone",
-        shows=("Connection closed by peer", "Connection reset by peer", "NCCL error: remote process exited"),
-        cause="another process of the group ended, and this one lost its connection",
-        fix="look for the process that failed first, in this log or another rank's: its error is the cause",
+        shows=("Connection closed by peer", "Connection reset by peer", "NCCL error: remote process exited", "Received a dump signal due to a collective timeout",
+               "Some NCCL operations have failed or timed out", "ncclRemoteError: A call failed",
+               "NCCL communicator was aborted on rank", "remote process has terminated or network error", "RendezvousClosedError", "RendezvousConnectionError",
+               "The connection to the C10d store has failed"),
+        cause="another process of the group failed, hangs or ended, and this one lost its connection; this line only reports it",
+        fix="find the rank or node whose first error is earliest, in this log or another rank's (TORCH_NCCL_TRACE_BUFFER_SIZE and the flight recorder); if none has "
+        "one, py-spy dump --pid PID on every rank shows which one is elsewhere. Nodes start together, with one --rdzv_id and the same --nnodes",
         source="pytorch/pytorch: ProcessGroupNCCL", consequence=True, certainty="possible", kind="infrastructure",
         example="RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer "
-        "[10.0.0.3]:21432",
+        "[10.0.0.2]:41234",
     ),
     Trouble(
         id="nccl/child-failed",
@@ -131,10 +135,11 @@ TROUBLES = (
     ),
     Trouble(
         id="nccl/invalid-device",
-        shows=("invalid device ordinal",),
+        shows=("invalid device ordinal", "device >= 0 && device < num_gpus"),
         cause="a process asks for a GPU that it can't see: more processes than visible GPUs, or CUDA_VISIBLE_DEVICES "
-        "leaves some out",
-        fix="start as many processes as GPUs are visible (--num_processes, --nproc_per_node), less those a vLLM server has",
+        "leaves some out, or Ray shows each actor its own GPU alone while the code counts all",
+        fix="start as many processes as GPUs are visible (--num_processes, --nproc_per_node), less those a vLLM server has; "
+        "under Ray the releases of Ray and engine that the trainer names, or RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES=1",
         source="pytorch/pytorch: c10/cuda", certainty="certain", kind="config-error",
         example="RuntimeError: CUDA error: invalid device ordinal",
     ),

@@ -12,6 +12,23 @@ def _named(values: Values) -> dict[str, object]:
     return not_whole(values)
 
 
+def _image_tokens(values: Values) -> dict[str, object]:
+    """Fewer tokens than features are cut off; more were written by the model or belong to images that are not there."""
+    if whole(values["tokens"]) < whole(values["features"]):
+        how = "it was cut in the middle of an image"
+        todo = (
+            "raise the prompt limit (data.max_prompt_length, max_prompt_length) above text + image tokens, lower the image's max_pixels, or drop "
+            "overlong prompts (data.filter_overlong_prompts=true)"
+        )
+    else:
+        how = "the model generated an image token in an answer, or a placeholder has no image"
+        todo = (
+            "forbid the image token while sampling (bad_words, a logit bias) or replace it in the answers before their log-probabilities are "
+            "computed; give each placeholder of a row one image, expanded once"
+        )
+    return {"how": how, "todo": todo}
+
+
 TROUBLES = (
     Trouble(
         id="openrlhf/rollout-batch",
@@ -313,7 +330,7 @@ TROUBLES = (
     ),
     Trouble(
         id="skyrl/uv-ray",
-        shows=("uv_runtime_env_hook", "RAY_RUNTIME_ENV_HOOK", "You have 'uv run' in your command", "The working_dir...exceeds the "
+        shows=("You have 'uv run' in your command", "The working_dir...exceeds the "
                "maximum size", "Package size ({size:t}) exceeds the maximum size of {most:t}. You can exclude"),
         cause="Ray packs the working folder for its workers, and it is too large or the hook for uv is not set",
         fix="start in a small folder, exclude data and checkpoints (runtime_env excludes, .gitignore), and export "
@@ -495,6 +512,14 @@ TROUBLES = (
         example="ValueError: num_query_groups (2) must be a multiple of tensor_model_parallel_size (4).",
     ),
     Trouble(
+        id="megatron/first-dimension",
+        shows=("First dimension of the tensor should be divisible by tensor parallel size",),
+        cause="with sequence parallelism every row's length must be a multiple of the tensor-parallel size, and a packed or dynamic row was not padded to one",
+        fix="pad to tensor (x 2 x context) parallel size (make_sequence_length_divisible_by in NeMo-RL), or switch sequence packing or sequence_parallel off",
+        source="NVIDIA-NeMo/RL#2110", certainty="certain", kind="config-error",
+        example="AssertionError: First dimension of the tensor should be divisible by tensor parallel size",
+    ),
+    Trouble(
         id="megatron/max-connections",
         shows=("require setting the environment variable CUDA_DEVICE_MAX_CONNECTIONS to 1",),
         cause="tensor or context parallelism in Megatron needs kernels to start in order",
@@ -583,6 +608,15 @@ TROUBLES = (
         "max_new_tokens, raise max_concurrent_rollouts or the time limit",
         source="areal-project/AReaL: api/workflow_api.py", certainty="possible", kind="infrastructure",
         example="TimeoutError: Timed out waiting for 256 rollouts, only received 12.",
+    ),
+    Trouble(
+        id="areal/allocation",
+        shows=("Failed to parse allocation: {mode:w}", "Unknown allocation mode: {mode:w}", "Invalid allocation mode{rest:t}$"),
+        cause="allocation_mode is not in a form that this release of AReaL takes: it names the servers and the training, joined by +",
+        fix="allocation_mode: sglang:d4p1t1+fsdp:d4p1t1 (older releases: sglang.d4p1t1+d4p1t1), d x p x t of each part being its GPUs; for servers alone "
+        "update AReaL",
+        source="areal-project/AReaL#266", certainty="likely", kind="config-error",
+        example="NotImplementedError: Failed to parse allocation: sglang.d4p1t1",
     ),
     Trouble(
         id="prime-rl/batch-divides",
@@ -762,12 +796,21 @@ TROUBLES = (
     Trouble(
         id="python/none",
         shows=("'NoneType' object has no attribute '{name:w}'", "'NoneType' object is not subscriptable", "'NoneType' object is not iterable", "'NoneType' object is not callable",
-               "cannot unpack non-iterable NoneType object", "unsupported format string passed to NoneType.__format__", "and 'NoneType'$", "'NoneType' and '{name:w}'$", "object of type 'NoneType' has no len()"),
+               "cannot unpack non-iterable NoneType object", "unsupported format string passed to NoneType.__format__", "and 'NoneType'$", "'NoneType' and '{name:w}'$", "object of type 'NoneType' has no len()", "expected str instance, NoneType found"),
         cause="a value that the program relies on is None here: a setting that was left out, a file or model that was not loaded, a search that found nothing, or a function without "
         "return",
         fix="the innermost lines of the traceback name it: print it there and follow it to where it is set; in a trainer's code it is mostly an optional setting that this path needs",
         source="python: None", certainty="possible",
         example="TypeError: 'NoneType' object is not subscriptable",
+    ),
+    Trouble(
+        id="python/messages-for-text",
+        shows=("can only concatenate list (not \"str\") to list", "can only concatenate str (not \"list\") to str", "can only concatenate str (not \"dict\") to str"),
+        cause="text and a list are joined: in these trainers a prompt or an answer in the form of chat messages where text is expected",
+        fix="make text of the messages first (tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True), or the trainer's switch "
+        "for it: --apply-chat-template in slime), or take ['content'] of the last message",
+        source="THUDM/slime: examples", certainty="likely",
+        example='TypeError: can only concatenate list (not "str") to list',
     ),
     Trouble(
         id="python/unbound",
@@ -800,8 +843,8 @@ TROUBLES = (
         shows=("^assert {one:t} % {other:t} == 0", "^assert {one:t} % {other:t} == 0,"),
         cause="the program requires that `{one}` is a multiple of `{other}`, and it is not",
         fix="print both. In these trainers it is a batch (prompts x answers) over GPUs, micro-batch or group size: make the batch a multiple of their product, or the micro-batch "
-        "and the number of GPUs divisors of it",
-        source="OpenRLHF/OpenRLHF#760", certainty="likely", kind="config-error",
+        "and the number of GPUs divisors of it; in Megatron's code also a length, heads or layers over a parallel size",
+        source="OpenRLHF/OpenRLHF#760", certainty="possible", kind="config-error",
         example="    assert len(self) % chunks == 0",
     ),
     Trouble(
@@ -869,6 +912,16 @@ TROUBLES = (
         fix="a larger max_length (None in TRL's SFT and DPO of vision models, a larger max_prompt_length in GRPO), or smaller images (max_pixels)",
         source="huggingface/transformers: processing", certainty="certain", kind="config-error",
         example="ValueError: Mismatch in `image` token count between text and `input_ids`. Got ids=[512] and text=[1024]. Likely due to `truncation='max_length'`.",
+    ),
+    Trouble(
+        id="transformers/image-tokens",
+        shows=("Image features and image tokens do not match: tokens: {tokens}, features {features}",
+               "Image features and image tokens do not match, tokens: {tokens}, features: {features}",
+               "Image features and image tokens do not match: tokens: {tokens}, features: {features}"),
+        cause="the text holds {tokens} image tokens for {features} features: {how}",
+        fix="{todo}",
+        source="hiyouga/EasyR1: FAQ", certainty="likely", kind="config-error", work=_image_tokens,
+        example="ValueError: Image features and image tokens do not match: tokens: 1020, features 1196",
     ),
     Trouble(
         id="bitsandbytes/no-gpu-build",
@@ -987,7 +1040,7 @@ TROUBLES = (
                "{name:w}.__init__() missing {n} required keyword-only argument: '{key:w}'"),
         cause="{name} of the installed release wants {key}, which the call does not give: it was written for another release, or the argument was forgotten",
         fix="look {name} up in the documentation of the installed release (pip show), and pass {key}; GRPOTrainer always needs reward_funcs",
-        source="python: calls", certainty="likely", kind="config-error",
+        source="python: calls", certainty="possible", kind="config-error",
         example="TypeError: GRPOTrainer.__init__() missing 1 required positional argument: 'reward_funcs'",
     ),
     Trouble(
@@ -1003,7 +1056,7 @@ TROUBLES = (
         shows=("stack expects a non-empty TensorList", "There were no tensor arguments to this function", "expected a non-empty list of Tensors", "need at least one array to concatenate"),
         cause="nothing is left to be joined into a batch: every sample was filtered, skipped or failed",
         fix="count the samples before this line: filters on length, groups dropped for equal rewards, answers that raised, images that did not load, or a last batch smaller than the GPUs",
-        source="pytorch/pytorch: TensorShape.cpp", certainty="likely",
+        source="pytorch/pytorch: TensorShape.cpp", certainty="possible",
         example="RuntimeError: stack expects a non-empty TensorList",
     ),
     Trouble(
@@ -1021,14 +1074,6 @@ TROUBLES = (
         fix="nothing; if the processes do not find one another, use an IPv4 address for MASTER_ADDR and look for the first error of rank 0",
         source="pytorch/pytorch: socket.cpp", severity="info", certainty="certain", kind="infrastructure",
         example="[W socket.cpp:697] [c10d] The client socket cannot be initialized to connect to [localhost]:29500 (errno: 97 - Address family not supported by protocol).",
-    ),
-    Trouble(
-        id="torch/rendezvous-closed",
-        shows=("RendezvousClosedError", "RendezvousConnectionError", "The connection to the C10d store has failed"),
-        cause="the meeting of the processes was closed: another node ended or failed before this one joined",
-        fix="look for the first error of the other nodes; start all at the same time with one --rdzv_id of their own, the same --nnodes, and an endpoint that all reach",
-        source="pytorch/pytorch: torchrun", certainty="possible", consequence=True, kind="infrastructure",
-        example="torch.distributed.elastic.rendezvous.api.RendezvousClosedError",
     ),
     Trouble(
         id="python/database-locked",

@@ -26,7 +26,7 @@ PLACES = (
         "the reward function expects",
         "call the reward function yourself on one answer and its row (stabilizer preflight --rewards FILE.py:FUNCTION tries "
         "empty, cut and odd answers)",
-        "_calculate_rewards", "reward_manager", "reward_score", "reward_loop", "math_verify", "latex2sympy", "compute_score",
+        "_calculate_rewards", "reward_func", "reward_fn", "_reward", "rm_hub", "reward_manager", "reward_score", "reward_loop", "math_verify", "latex2sympy", "compute_score",
     ),
     _place(
         "engine", "in the engine that generates (vLLM, SGLang): its release, its memory, a prompt it does not take, or weights "

@@ -22,12 +22,14 @@ TROUBLES = (
         id="torch/two-dtypes",
         shows=("mat1 and mat2 must have the same dtype, but got {one:w} and {two:w}$",
                "self and mat2 must have the same dtype, but got {one:w} and {two:w}$",
-               "expected m1 and m2 to have the same dtype, but got: {one:w} != {two:w}", "Found dtype {one:w} but expected {two:w}$"),
-        cause="two parts of the model have different types, {one} and {two}: adapters, a value head, a norm or logits were left "
-        "in float32 beside bf16 or fp16 weights",
-        fix="load everything with one torch_dtype and run under autocast (bf16=True); cast the odd part: "
-        "model.lm_head.to(torch.bfloat16), or prepare_model_for_kbit_training for quantised bases. With Unsloth: the same dtype "
-        "in from_pretrained and in the arguments (bf16 or fp16), and a newer unsloth",
+               "expected m1 and m2 to have the same dtype, but got: {one:w} != {two:w}", "Found dtype {one:w} but expected {two:w}$",
+               "expected mat1 and mat2 to have the same dtype, but got: {one:w} != {two:w}", "expected scalar type {one:w} but found {two:w}",
+               "Input type ({one:t}) and bias type ({two:t}) should be the same", "Input type ({one:t}) and weight type ({two:t}) should be the same"),
+        cause="two parts of the model have different types, {one} and {two}: inputs (pixel values), adapters, a value head, a norm or logits "
+        "were left in another precision than the weights",
+        fix="load everything with one torch_dtype and run under autocast (bf16=True); convert inputs with .to(model.dtype) and cast the odd part: "
+        "model.lm_head.to(torch.bfloat16), autocast_adapter_dtype=False with PEFT, or prepare_model_for_kbit_training for quantised bases. "
+        "With Unsloth: the same dtype in from_pretrained and in the arguments (bf16 or fp16), and a newer unsloth",
         source="huggingface/peft: troubleshooting, dtypes", certainty="likely",
         example="RuntimeError: mat1 and mat2 must have the same dtype, but got Float and BFloat16",
     ),
@@ -158,8 +160,9 @@ TROUBLES = (
     ),
     Trouble(
         id="triton/gcc-failed",
-        shows=("Command '['{path:w}gcc'", "Command '['{path:w}cc'", "fatal error: Python.h: No such file", "cannot find -lcuda"),
-        cause="Triton or torch.compile builds a small C file, and the compiler failed: no Python headers or no libcuda to link",
+        shows=("Command '['{path:w}gcc'", "Command '['{path:w}cc'", "fatal error: Python.h: No such file", "cannot find -lcuda",
+               "Failed to find C compiler. Please specify via CC"),
+        cause="Triton or torch.compile builds a small C file, and the compiler failed: no gcc, no Python headers or no libcuda to link",
         fix="apt-get install build-essential python3-dev (python3.11-dev for that Python); for -lcuda put the folder of "
         "libcuda.so into LIBRARY_PATH (export LIBRARY_PATH=/usr/local/cuda/lib64/stubs:$LIBRARY_PATH)",
         source="triton-lang/triton#1955", certainty="likely", kind="config-error",
@@ -291,18 +294,6 @@ TROUBLES = (
         example="struct.error: unpack requires a buffer of 8 bytes",
     ),
     Trouble(
-        id="nccl/other-rank",
-        shows=("Received a dump signal due to a collective timeout", "Some NCCL operations have failed or timed out", "ncclRemoteError: A call "
-               "failed possibly due to a network error or a remote process exiting prematurely", "NCCL communicator was aborted on rank",
-               "remote process has terminated or network error"),
-        cause="another rank failed or hangs; this rank only reports it",
-        fix="find the rank whose first error is earliest (its log, or TORCH_NCCL_TRACE_BUFFER_SIZE and the flight recorder); if none has one, "
-        "py-spy dump --pid PID on every rank shows which one is elsewhere",
-        source="pytorch/pytorch: ProcessGroupNCCL.cpp", certainty="possible", consequence=True, kind="infrastructure",
-        example="[rank3]:[E302 ProcessGroupNCCL.cpp:1316] [PG ID 0 PG GUID 0(default_pg) Rank 3] Received a dump signal due to a collective "
-        "timeout from rank 1 and we will try our best to dump the debug info.",
-    ),
-    Trouble(
         id="nccl/peer-access",
         shows=("peer access is not supported between these two devices", "Cuda failure 'peer access", "Cuda failure {n} 'peer access"),
         cause="NCCL tries direct access between two GPUs that do not offer it (consumer cards, virtual machines, IOMMU or ACS switched on)",
@@ -390,24 +381,6 @@ TROUBLES = (
         source="huggingface/accelerate: accelerator.py", certainty="certain", kind="config-error",
         example="ValueError: When using DeepSpeed, `accelerate.prepare()` requires you to pass at least one of training or evaluation "
         "dataloaders with `batch_size` attribute returning an integer value",
-    ),
-    Trouble(
-        id="accelerate/older-than-transformers",
-        shows=("unwrap_model() got an unexpected keyword argument 'keep_torch_compile'", "Using the `Trainer` with `PyTorch` requires "
-               "`accelerate>={need:w}", "Accelerator.__init__() got an unexpected keyword argument 'dataloader_config'"),
-        cause="the installed accelerate is older than transformers needs, or missing",
-        fix="pip install -U accelerate, then restart the process (in a notebook the kernel)",
-        source="huggingface/transformers: trainer.py", certainty="certain", kind="config-error",
-        example="TypeError: Accelerator.unwrap_model() got an unexpected keyword argument 'keep_torch_compile'",
-    ),
-    Trouble(
-        id="accelerate/newer-than-transformers",
-        shows=("Accelerator.__init__() got an unexpected keyword argument '{key:w}'", "AcceleratorConfig.__init__() got an unexpected keyword "
-               "argument '{key:w}'"),
-        cause="transformers passes {key}, which the installed accelerate does not take any more (or not yet): the two are of different times",
-        fix="pip install -U transformers accelerate together; or the accelerate release of the time of your transformers",
-        source="huggingface/accelerate: releases", certainty="likely", kind="config-error",
-        example="TypeError: Accelerator.__init__() got an unexpected keyword argument 'dispatch_batches'",
     ),
     Trouble(
         id="accelerate/offloaded-modules",

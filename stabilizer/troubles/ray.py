@@ -21,11 +21,12 @@ TROUBLES = (
         id="ray/actor-died",
         shows=(
             "The actor died unexpectedly before finishing this task", "The actor is dead because its worker process has died",
-            "ActorDiedError", "ActorUnavailableError", "WorkerCrashedError", "The worker died unexpectedly",
+            "ActorDiedError", "ActorUnavailableError", "WorkerCrashedError", "The worker died unexpectedly", "ActorPlacementGroupRemoved",
+            "GetTimeoutError: Get timed out", "OwnerDiedError", "ObjectLostError", "Placement group is removed", "ray.exceptions.NodeDiedError",
         ),
-        cause="a Ray worker ended; this line only reports it",
+        cause="a Ray worker, actor or node that this call needed ended, or is too slow; this line only reports it",
         fix="look for what happened before in that worker: an exception in its log (/tmp/ray/session_latest/logs/worker-*), "
-        "`dmesg -T | grep -i kill` for main memory, a segmentation fault",
+        "`dmesg -T | grep -i kill` for main memory (the most common), a segmentation fault",
         source="ray-project/ray: fault tolerance", consequence=True, certainty="possible", kind="infrastructure",
         example="ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.",
     ),
@@ -136,14 +137,5 @@ TROUBLES = (
         "(/tmp/ray/session_latest/logs/worker-*.err) for the real error",
         source="ray-project/ray: serialization", certainty="likely", kind="infrastructure",
         example="ray.exceptions.RaySystemError: System error: Failed to unpickle serialized exception",
-    ),
-    Trouble(
-        id="ray/gone-with-another",
-        shows=("ActorPlacementGroupRemoved", "GetTimeoutError: Get timed out", "OwnerDiedError", "ObjectLostError", "Placement group is removed",
-               "ray.exceptions.NodeDiedError"),
-        cause="a part of the cluster this call needed is gone or too slow; the cause lies with that part",
-        fix="look for the first error of another actor or node (ray list actors, /tmp/ray/session_latest/logs); memory (dmesg -T | grep -i kill) is the most common",
-        source="ray-project/ray: exceptions", certainty="possible", consequence=True, kind="infrastructure",
-        example="ray.exceptions.GetTimeoutError: Get timed out: some object(s) not ready.",
     ),
 )  # fmt: skip

@@ -2,8 +2,31 @@
 
 from __future__ import annotations
 
+import re
+
 from stabilizer.troubles.arithmetic import listed, nearest_multiples, whole
 from stabilizer.troubles.trouble import Trouble, Values
+
+CLASSES = {
+    "axolotl": "Axolotl", "unsloth": "Unsloth", "vllm": "LLM|EngineArgs|SamplingParams", "peft": "Lora|Peft", "accelerate": "Accelerator",
+    "trl": "GRPO|RLOO|PPO|SFT|DPO|KTO|ORPO|Reward", "transformers": "Trainer|TrainingArguments",
+}  # fmt: skip
+"""Package -> parts of its classes' names, the more particular first."""
+RENAMED = {
+    "tokenizer": "processing_class", "max_seq_length": "max_length, in the config", "dataset_text_field": "the same, in the config",
+    "packing": "the same, in the config", "beta": "the same, in the config", "evaluation_strategy": "eval_strategy",
+    "vllm_device": "a server (trl vllm-serve) or vllm_mode",
+}  # fmt: skip
+"""Arguments of transformers' and TRL's trainers that became something else (their release notes)."""
+
+
+def _package(values: Values) -> dict[str, object]:
+    """The package of a class, and what became of an argument."""
+    name, key = values.get("name", ""), values["key"]
+    package = next(
+        (package for package, parts in CLASSES.items() if re.search(parts, name)), "the package of this class"
+    )
+    return {"package": package, "renamed": f"{key} became {RENAMED[key]}; else " if key in RENAMED else ""}
 
 
 def _saved(values: Values) -> dict[str, object]:
@@ -127,17 +150,6 @@ TROUBLES = (
         example="ValueError: You can't train a model that has been loaded with `device_map='auto'` in any distributed mode.",
     ),
     Trouble(
-        id="transformers/dtype-mismatch",
-        shows=("expected mat1 and mat2 to have the same dtype, but got: {one:w} != {two:w}",
-               "expected scalar type {one:w} but found {two:w}"),
-        cause="a layer in {two} met numbers in {one}: an adapter, a value head or the last layer has another precision than "
-        "the model",
-        fix="load everything in one precision (torch_dtype=torch.bfloat16 with bf16=True), or run under autocast; with PEFT: "
-        "autocast_adapter_dtype=False",
-        source="huggingface/peft: troubleshooting",
-        example="RuntimeError: expected mat1 and mat2 to have the same dtype, but got: float != c10::BFloat16",
-    ),
-    Trouble(
         id="transformers/torch-load",
         shows=("Due to a serious vulnerability issue in `torch.load`",),
         cause="transformers refuses to load pickled weights (.bin) with this torch",
@@ -168,12 +180,12 @@ TROUBLES = (
     Trouble(
         id="transformers/hub-unreachable",
         shows=("We couldn't connect to 'https://huggingface.co' to load the files", "LocalEntryNotFoundError",
-               "Connection to huggingface.co timed out"),
-        cause="the files are neither on this machine nor reachable on the hub: no network, a misspelled name, or a path that "
-        "does not exist here",
+               "Connection to huggingface.co timed out", "HTTPSConnectionPool(host='huggingface.co', port=443)", "Failed to resolve 'huggingface.co'"),
+        cause="the files are neither on this machine nor reachable on the hub: no network from the compute nodes, a proxy, the hub is down, a "
+        "misspelled name, or a path that does not exist here",
         fix="check the name or path; without a network download it elsewhere and set HF_HUB_OFFLINE=1 with the folder's path, "
-        "or set HF_ENDPOINT to a mirror",
-        source="huggingface/huggingface_hub", kind="config-error",
+        "or set HF_ENDPOINT to a mirror, or https_proxy",
+        source="huggingface/huggingface_hub: offline mode", kind="infrastructure",
         example="OSError: We couldn't connect to 'https://huggingface.co' to load the files, and couldn't find them in the "
         "cached files.",
     ),
@@ -186,13 +198,24 @@ TROUBLES = (
         example="requests.exceptions.HTTPError: 429 Client Error: Too Many Requests for url: https://huggingface.co/api/models",
     ),
     Trouble(
-        id="transformers/unexpected-argument",
-        shows=("__init__() got an unexpected keyword argument '{key:w}'",),
-        cause="the installed release does not know the argument {key}: it was added later, or removed",
-        fix="look {key} up for the installed release; upgrade if it is newer, or leave it out. `stabilizer preflight` names the "
-        "release that has it for the trainers it knows",
-        source="huggingface/trl: release notes", kind="config-error",
-        example="TypeError: TrainingArguments.__init__() got an unexpected keyword argument 'use_ipex_bf32'",
+        id="versions/unknown-argument",
+        shows=("{name:w}.__init__() got an unexpected keyword argument '{key:w}'", "__init__() got an unexpected keyword argument '{key:w}'"),
+        cause="{package} as installed does not know the argument {key}: it was renamed, moved or removed in another release than "
+        "the one this code was written for",
+        fix="{renamed}pip install -U {package} if the code is newer than it, else the release that the code names, or leave {key} "
+        "out. Packages that call each other (trl, transformers, accelerate, peft) are upgraded together; `stabilizer preflight SCRIPT "
+        "--version X` names the release of each key of the trainers it knows",
+        source="huggingface/trl: release notes", kind="config-error", work=_package,
+        example="TypeError: GRPOConfig.__init__() got an unexpected keyword argument 'use_ipex_bf32'",
+    ),
+    Trouble(
+        id="accelerate/older-than-transformers",
+        shows=("unwrap_model() got an unexpected keyword argument 'keep_torch_compile'", "Using the `Trainer` with `PyTorch` requires "
+               "`accelerate>={need:w}", "Accelerator.__init__() got an unexpected keyword argument 'dataloader_config'"),
+        cause="the installed accelerate is older than transformers needs, or missing",
+        fix="pip install -U accelerate, then restart the process (in a notebook the kernel)",
+        source="huggingface/transformers: trainer.py", certainty="certain", kind="config-error",
+        example="TypeError: Accelerator.unwrap_model() got an unexpected keyword argument 'keep_torch_compile'",
     ),
     Trouble(
         id="transformers/some-weights-new",
@@ -202,17 +225,6 @@ TROUBLES = (
         source="huggingface/transformers", severity="info", certainty="likely",
         example="Some weights of LlamaForSequenceClassification were not initialized from the model checkpoint at "
         "/models/base and are newly initialized: ['score.weight']",
-    ),
-    Trouble(
-        id="transformers/flash-attention-cpu",
-        shows=("You are attempting to use Flash Attention 2.0 with a model not initialized on GPU",
-               "You are attempting to use Flash Attention 2 without specifying a torch dtype"),
-        cause="the model was loaded in float32 or on the CPU first; flash attention needs half precision on a GPU when it "
-        "runs",
-        fix="pass torch_dtype=torch.bfloat16 when the model is loaded; the rest happens when the trainer moves it",
-        source="huggingface/transformers", severity="info", certainty="certain",
-        example="You are attempting to use Flash Attention 2.0 with a model not initialized on GPU. Make sure to move the "
-        "model to GPU after initializing it on CPU with `model.to('cuda')`.",
     ),
     Trouble(
         id="flash-attn/wrong-binary",
@@ -227,9 +239,11 @@ TROUBLES = (
     Trouble(
         id="flash-attn/missing",
         shows=("FlashAttention2 has been toggled on, but it cannot be used due to the following error",
-               "No module named 'flash_attn'", "the package flash_attn seems to be not installed"),
-        cause="flash attention is asked for and the package flash-attn is not installed",
-        fix="pip install flash-attn --no-build-isolation, or set attn_implementation='sdpa'",
+               "No module named 'flash_attn'", "the package flash_attn seems to be not installed", "No module named 'flash_attn.bert_padding'",
+               "cannot import name 'index_first_axis' from 'flash_attn", "No module named 'flash_attn_2_cuda'", "NameError: name 'flash_attn_varlen_func' is not defined"),
+        cause="flash attention is asked for, and the package flash-attn is not installed or not built for this torch",
+        fix="pip install flash-attn --no-build-isolation (the wheel for your torch, CUDA and ABI), or attn_implementation='sdpa' and packing off "
+        "(use_remove_padding=False in veRL)",
         source="huggingface/transformers: attention", certainty="certain", kind="config-error",
         example="ImportError: FlashAttention2 has been toggled on, but it cannot be used due to the following error: the "
         "package flash_attn seems to be not installed.",
@@ -289,16 +303,6 @@ TROUBLES = (
         fix="pip install -U bitsandbytes (with a CUDA build of torch), or load the model without load_in_4bit",
         source="huggingface/transformers: quantization", certainty="certain", kind="config-error",
         example="ImportError: Using `bitsandbytes` 4-bit quantization requires the latest version of bitsandbytes",
-    ),
-    Trouble(
-        id="bitsandbytes/cuda-setup",
-        shows=("CUDA Setup failed despite GPU being available", "libbitsandbytes_cpu.so: undefined symbol",
-               "libbitsandbytes_cuda{version}.so"),
-        cause="bitsandbytes has no library for this version of CUDA",
-        fix="upgrade bitsandbytes, or set BNB_CUDA_VERSION to a version it has; `python -m bitsandbytes` explains",
-        source="bitsandbytes-foundation/bitsandbytes: errors", certainty="certain", kind="config-error",
-        example="RuntimeError: CUDA Setup failed despite GPU being available. Please run the following command to get more "
-        "information: python -m bitsandbytes",
     ),
     Trouble(
         id="datasets/no-column",
@@ -429,23 +433,15 @@ TROUBLES = (
     ),
     Trouble(
         id="torch/shapes",
-        shows=("The size of tensor a ({a}) must match the size of tensor b ({b}) at non-singleton dimension {d}",),
-        cause="two tensors differ in dimension {d}: {a} and {b}. In RL losses mostly a mask or log-probabilities that were cut "
-        "differently (prompt against completion, a token appended by the tokenizer)",
-        fix="print both shapes at the line above; compare the completion's length with that of its mask and log-probabilities",
+        shows=("The size of tensor a ({a}) must match the size of tensor b ({b}) at non-singleton dimension {d}",
+               "Sizes of tensors must match except in dimension {d}. Expected size {a} but got size {b}",
+               "The expanded size of the tensor ({a}) must match the existing size ({b}) at non-singleton dimension {d}", "shape '[{shape:t}]' is invalid for input of size {a}"),
+        cause="two tensors do not fit each other. In this kind of training mostly a mask or log-probabilities that were cut differently (prompt against completion, "
+        "a token appended by the tokenizer), texts of one batch padded to different lengths, images of different sizes, or rewards of another number of answers",
+        fix="print both shapes at the innermost line; compare the completion's length with that of its mask and log-probabilities, pad to the longest in the collator, "
+        "and give every row the same fields (an image or none)",
         source="pytorch/pytorch", certainty="possible",
         example="RuntimeError: The size of tensor a (512) must match the size of tensor b (511) at non-singleton dimension 1",
-    ),
-    Trouble(
-        id="torch/checkpoint-metadata",
-        shows=("torch.utils.checkpoint: Recomputed values for the following tensors have different metadata",),
-        cause="recomputing activations gave other shapes or types than the first pass: autocast or a cache differs between "
-        "both",
-        fix="set model.config.use_cache=False, use gradient_checkpointing_kwargs={{'use_reentrant': True}} or upgrade "
-        "transformers",
-        source="pytorch/pytorch: checkpoint.py", certainty="likely",
-        example="torch.utils.checkpoint.CheckpointError: torch.utils.checkpoint: Recomputed values for the following tensors "
-        "have different metadata than during the forward pass.",
     ),
     Trouble(
         id="torch/triton-shared-memory",
@@ -455,14 +451,6 @@ TROUBLES = (
         source="triton-lang/triton", certainty="certain",
         example="triton.runtime.errors.OutOfResources: out of resource: shared memory, Required: 180224, Hardware limit: "
         "101376.",
-    ),
-    Trouble(
-        id="torch/python-headers",
-        shows=("fatal error: Python.h: No such file or directory",),
-        cause="Triton or an extension compiles C code, and Python's headers are not installed",
-        fix="install them (apt install python3-dev), or use a conda Python",
-        source="triton-lang/triton", certainty="certain", kind="config-error",
-        example="/tmp/tmpx/main.c:4:10: fatal error: Python.h: No such file or directory",
     ),
     Trouble(
         id="torch/recompile-limit",

@@ -152,17 +152,6 @@ TROUBLES = (
         example="ValueError: 'generation_batch_size' and 'steps_per_generation' can not be both configured at the same time",
     ),
     Trouble(
-        id="trl/old-argument",
-        shows=("GRPOConfig.__init__() got an unexpected keyword argument '{key:w}'",
-               "GRPOTrainer.__init__() got an unexpected keyword argument '{key:w}'",
-               "RLOOConfig.__init__() got an unexpected keyword argument '{key:w}'"),
-        cause="the installed TRL does not know {key}: it was renamed or removed in a later release, or comes from a newer one",
-        fix="run `stabilizer preflight SCRIPT --version $(pip show trl)`, which names the release of each key; `tokenizer` became "
-        "`processing_class`, `max_prompt_length` and others were removed, or pip install -U trl",
-        source="huggingface/trl: release notes", certainty="likely", kind="config-error",
-        example="TypeError: GRPOConfig.__init__() got an unexpected keyword argument 'max_prompt_length'",
-    ),
-    Trouble(
         id="unsloth/import-first",
         shows=("Unsloth should be imported before",),
         cause="Unsloth patches transformers, TRL and PEFT when it is imported, and these came first",
@@ -253,19 +242,6 @@ TROUBLES = (
         "processing_class=..., model=..., ref_model=..., reward_model=..., value_model=..., train_dataset=...)",
         source="huggingface/trl: migration of PPO", certainty="certain", kind="config-error",
         example="TypeError: PPOTrainer.__init__() got an unexpected keyword argument 'config'",
-    ),
-    Trouble(
-        id="trl/sft-interface",
-        shows=("SFTTrainer.__init__() got an unexpected keyword argument '{key:w}'",
-               "DPOTrainer.__init__() got an unexpected keyword argument '{key:w}'",
-               "SFTConfig.__init__() got an unexpected keyword argument '{key:w}'",
-               "DPOConfig.__init__() got an unexpected keyword argument '{key:w}'",
-               "RewardTrainer.__init__() got an unexpected keyword argument '{key:w}'"),
-        cause="TRL moved {key} between releases: from the trainer into its config, under a new name, or out",
-        fix="put it into SFTConfig/DPOConfig (max_seq_length became max_length, tokenizer became processing_class, dataset_text_"
-        "field, packing, beta and max_prompt_length live in the config), or install the TRL of the script",
-        source="huggingface/trl: release notes", certainty="certain", kind="config-error",
-        example="TypeError: SFTTrainer.__init__() got an unexpected keyword argument 'max_seq_length'",
     ),
     Trouble(
         id="transformers/renamed-argument",
@@ -365,15 +341,6 @@ TROUBLES = (
         source="huggingface/trl: generation/vllm_generation.py", certainty="certain", kind="config-error",
         work=lambda values: {"divisors": listed(divisors(whole(values["world"])))},
         example="ValueError: vllm_tensor_parallel_size (4) must divide world size (6) evenly.",
-    ),
-    Trouble(
-        id="trl/server-on-training-gpu",
-        shows=("for multiple distinct roles/ranks within the same communicator", "Attempting to use the same CUDA device"),
-        cause="the vLLM server runs on a GPU that the trainer uses too; weights cannot be sent from a device to itself",
-        fix="keep them apart: CUDA_VISIBLE_DEVICES=0 trl vllm-serve --model M, CUDA_VISIBLE_DEVICES=1,2,3 accelerate launch --num_processes 3 SCRIPT; or "
-        "vllm_mode='colocate' and no server",
-        source="huggingface/trl: generation/vllm_client.py", certainty="certain", kind="config-error",
-        example="RuntimeError: Attempting to use the same CUDA device (UUID: GPU-1) for multiple distinct roles/ranks within the same communicator.",
     ),
     Trouble(
         id="trl/iterable-dispatch",

@@ -33,6 +33,8 @@ PROGRAMS = {
     "areal": ("areal",),
 }
 """Trainers whose troubles the catalogue has, and the parts of paths by which their code is known, or code built on it."""
+BARE_CHECK = "python/assert"
+"""The id of the trouble of a failed check of which only its own words are known: its place says more."""
 INNERMOST = 2
 """Frames that count as the place of an exception: a library function and its caller."""
 LIBRARIES = ("site-packages", "dist-packages", "/verl/", "/openrlhf/", "/slime/", "/areal/", "/skyrl", "/nemo_rl/", "/prime_rl/", "/roll/",

@@ -68,7 +68,7 @@ TROUBLES = (
         cause="the data file lacks a column that the reward manager reads (data_source, reward_model with ground_truth)",
         fix="write each row with data_source, prompt, ability, reward_model={{'style': 'rule', 'ground_truth': ...}} and "
         "extra_info, as examples/data_preprocess does",
-        source="verl-project/verl#758", certainty="certain", kind="config-error",
+        source="verl-project/verl#758", certainty="likely", kind="config-error",
         example="KeyError: 'reward_model'",
     ),
     Trouble(
@@ -144,18 +144,8 @@ TROUBLES = (
         example="ValueError: GRPO and RLOO algorithm need `config.worker.rollout.n > 1`.",
     ),
     Trouble(
-        id="easyr1/image-tokens",
-        shows=("Image features and image tokens do not match: tokens: {tokens}, features {features}",
-               "Image features and image tokens do not match, tokens: {tokens}, features: {features}"),
-        cause="the prompt holds {tokens} image tokens for {features} features: it was cut in the middle of an image",
-        fix="raise data.max_prompt_length above text + image tokens, lower the image's max_pixels, or drop overlong prompts "
-        "(data.filter_overlong_prompts=true)",
-        source="hiyouga/EasyR1: FAQ", certainty="certain", kind="config-error",
-        example="ValueError: Image features and image tokens do not match: tokens: 1020, features 1196",
-    ),
-    Trouble(
         id="verl/padding-free-attention",
-        shows=("Current attention implementation... not support...remove_padding", "use_remove_padding...flash_attention_2"),
+        shows=("Current attention implementation... not support...remove_padding", "use_remove_padding=True requires flash"),
         cause="use_remove_padding needs flash attention, which this model or machine does not use",
         fix="install flash-attn, or set actor_rollout_ref.model.use_remove_padding=False",
         source="verl-project/verl", certainty="likely", kind="config-error",
@@ -235,17 +225,6 @@ TROUBLES = (
         source="verl-project/verl: reward_manager", certainty="possible",
         example='  File "/x/verl/workers/reward_manager/dapo.py", line 120, in __call__\n'
         "AssertionError: all keys should have the same length",
-    ),
-    Trouble(
-        id="verl/flash-attn-import",
-        shows=("No module named 'flash_attn.bert_padding'", "cannot import name 'index_first_axis' from 'flash_attn",
-               "No module named 'flash_attn_2_cuda'", "NameError: name 'flash_attn_varlen_func' is not defined",
-               "No module named 'flash_attn'"),
-        cause="the trainer packs sequences with flash-attention, which is not installed or not built for this torch",
-        fix="pip install flash-attn --no-build-isolation (the wheel for your torch, CUDA and ABI), or switch packing off: "
-        "use_remove_padding=False and attn_implementation=sdpa",
-        source="verl-project/verl: installation", certainty="likely", kind="config-error",
-        example="ModuleNotFoundError: No module named 'flash_attn.bert_padding'",
     ),
     Trouble(
         id="hydra/wrong-type",

@@ -7,10 +7,14 @@ from stabilizer.troubles.trouble import Trouble, Values
 
 
 def _cap(values: Values) -> dict[str, object]:
-    length, room = whole(values["length"]), whole(values["room"])
-    if room >= length:
+    """The longest sequence that the KV cache holds; the message tells it in tokens or in GiB."""
+    length = whole(values["length"])
+    share = whole(values["room"]) / length if "room" in values else float(values["have"]) / float(values["need"])
+    if not 0 < share < 1:
         raise ValueError("it fits")
-    return {"most": room // 16 * 16, "times": f"{length / max(room, 1):.1f}"}
+    most = int(share * length) // 16 * 16
+    held = values["room"] if "room" in values else f"{int(share * length)} ({values['have']} of {values['need']} GiB)"
+    return {"most": most, "held": held, "times": f"{1 / share:.1f}"}
 
 
 def _heads(values: Values) -> dict[str, object]:
@@ -28,32 +32,16 @@ TROUBLES = (
         id="vllm/length-exceeds-kv-cache",
         shows=(
             "max seq len ({length}) is larger than the maximum number of tokens that can be stored in KV cache ({room})",
+            "max seq len ({length}), ({need} GiB KV cache is needed, which is larger than the available KV cache memory ({have} GiB)",
         ),
         cause="vLLM reserves room for one sequence of max_model_len = {length} tokens, but beside the weights the KV cache "
-        "holds {room}: {times} times too little",
+        "holds {held}: {times} times too little",
         fix="set max_model_len to at most {most} (prompt + completion is enough), or raise gpu_memory_utilization, or "
         "spread the model with tensor_parallel_size",
         source="vllm-project/vllm#2418", certainty="certain", kind="out-of-memory", work=_cap,
         example="ValueError: The model's max seq len (8192) is larger than the maximum number of tokens that can be "
         "stored in KV cache (3952). Try increasing `gpu_memory_utilization` or decreasing `max_model_len` when "
         "initializing the engine.",
-    ),
-    Trouble(
-        id="vllm/length-exceeds-kv-cache-memory",
-        shows=(
-            "To serve at least one request with the models's max seq len ({length}), ({need} GiB KV cache is needed, which "
-            "is larger than the available KV cache memory ({have} GiB)",
-            "To serve at least one request with the model's max seq len ({length}), ({need} GiB KV cache is needed, which "
-            "is larger than the available KV cache memory ({have} GiB)",
-        ),
-        cause="one sequence of max_model_len = {length} tokens needs {need} GiB of KV cache, and {have} GiB are left beside "
-        "the weights",
-        fix="set max_model_len to at most {most} (prompt + completion is enough), or raise gpu_memory_utilization, or "
-        "spread the model with tensor_parallel_size",
-        source="vllm-project/vllm: v1/core/kv_cache_utils.py", certainty="certain", kind="out-of-memory",
-        work=lambda v: {"most": int(whole(v["length"]) * float(v["have"]) / float(v["need"])) // 16 * 16},
-        example="ValueError: To serve at least one request with the models's max seq len (32768), (7.00 GiB KV cache is "
-        "needed, which is larger than the available KV cache memory (3.50 GiB). Based on the available memory,",
     ),
     Trouble(
         id="vllm/no-kv-cache",
@@ -253,12 +241,13 @@ TROUBLES = (
     ),
     Trouble(
         id="vllm/pynccl-same-gpu",
-        shows=("Duplicate GPU detected : rank {a} and rank {b} both on CUDA device {device:w}",),
-        cause="ranks {a} and {b} of one communicator use the same GPU ({device}): the vLLM server and the trainer share a "
-        "device, or each process sees only one GPU and takes it as cuda:0",
-        fix="give server and trainer different GPUs (CUDA_VISIBLE_DEVICES=0 trl vllm-serve ..., CUDA_VISIBLE_DEVICES=1,2 "
-        "accelerate launch ...), or use vllm_mode='colocate'",
-        source="huggingface/trl#3706", certainty="certain", kind="config-error",
+        shows=("Duplicate GPU detected : rank {a} and rank {b} both on CUDA device {device:w}", "for multiple distinct roles/ranks within the same communicator",
+               "Attempting to use the same CUDA device"),
+        cause="two ranks of one communicator use the same GPU: the vLLM server and the trainer share a device, which cannot send weights to "
+        "itself, or each process sees only one GPU and takes it as cuda:0",
+        fix="keep them apart: CUDA_VISIBLE_DEVICES=0 trl vllm-serve --model M, CUDA_VISIBLE_DEVICES=1,2,3 accelerate launch --num_processes 3 SCRIPT; with one "
+        "GPU vllm_mode='colocate' and no server",
+        source="huggingface/trl#3706", certainty="certain", kind="infrastructure",
         example="gpu7:7745:7745 [0] init.cc:422 NCCL WARN Duplicate GPU detected : rank 0 and rank 2 both on CUDA device "
         "1a000",
     ),

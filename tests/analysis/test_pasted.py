@@ -278,3 +278,106 @@ CHINESE = (
 def test_a_loss_of_zero_is_answered_under_any_of_its_names(text, monkeypatch, capsys):
     shown = " ".join(page(text, monkeypatch, capsys).split())
     assert "policy term is 0 in value" in shown and "步骤 rose" not in shown
+
+
+GPU = "| 30%   41C    P8             18W /  230W |   18528MiB /  24564MiB |      0%      Default |"
+STACK = 'Thread 88123 (idle): "MainThread"\n    all_gather (torch/distributed/distributed_c10d.py:3346)\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "told"),
+    [
+        (
+            f"Tue Jul 28 11:37:56 2026\n|   0  RTX A5000   Off |   00000000:01:00.0 Off |\n{GPU}\n",
+            "gpu",
+            "18,528 of 24,564",
+        ),
+        (GPU.replace("  0%", "100%"), "gpu", "a collective"),
+        (STACK, "stack-collective", "waits for a rank"),
+        ('Thread 1 (active): "MainThread"\n    read (http/client.py:1052)\n', "stack-request", "answer of a server"),
+        ("Package      Version\n------------ -------\ntorch        2.6.0\n", "packages", "list of packages"),
+        ("    PID USER      PR  NI COMMAND\n  88123 me        20   0 python3\n", "processes", "list of processes"),
+        ("diff --git a/t.py b/t.py\n-    learning_rate=1e-6,\n+    learning_rate=1e-4,\n", "change", "a change"),
+        ("https://wandb.ai/me/grpo/runs/abc\n", "link", "nothing is fetched"),
+        ("my run stands still, what now?\n", "words", "no metrics"),
+        ("0.31\n0.35\n0.40\n", "words", "no metrics"),
+    ],
+)
+def test_a_text_without_metrics_and_errors_is_answered_with_what_it_shows(text, kind, told, monkeypatch, capsys):
+    code, found = answered(text, monkeypatch, capsys)
+    assert code == 0 and found["verdict"] == "too-short"
+    assert found["findings"][0]["evidence"]["trouble"] == f"text/{kind}" and told in found["findings"][0]["summary"]
+
+
+@pytest.mark.parametrize("beside", [GPU, STACK, "https://wandb.ai/me/grpo/runs/abc\n", "transformers==4.57.1\n"])
+def test_an_error_in_a_text_comes_before_what_else_it_shows(beside, monkeypatch, capsys):
+    text = f"{beside}\nRuntimeError: CUDA error: an illegal memory access was encountered\n"
+    _, found = answered(text, monkeypatch, capsys)
+    assert found["verdict"] == "crashed" and found["findings"][0]["evidence"]["trouble"] == "cuda/illegal-access"
+
+
+def test_the_newest_row_alone_is_read_in_json_and_in_the_summary_of_wandb(monkeypatch, capsys):
+    for text in (
+        '{"train/reward": 0.31, "train/kl": 6.2, "train/global_step": 120}\n',
+        "wandb: Run summary:\nwandb:          train/reward 0.31\nwandb:              train/kl 6.2\n",
+    ):
+        _, found = answered(text, monkeypatch, capsys)
+        assert found["source"]["steps"] == 1 and found["findings"][0]["id"] == "system/first-rows"
+
+
+def test_settings_as_json_are_no_row(monkeypatch, capsys):
+    text = '{"reward_weight": 0.5, "kl_coef": 0.04, "learning_rate": 1e-6, "num_train_epochs": 1}\n'
+    _, found = answered(text, monkeypatch, capsys)
+    assert not found.get("source", {}).get("steps")
+
+
+HEAD = 'Traceback (most recent call last):\n  File "t.py", line 3, in <module>\n'
+REMARKS = (
+    "Could not load bitsandbytes native library: /x/libbitsandbytes_cpu.so: cannot open shared object file\n",
+    "[W socket.cpp:601] [c10d] The client socket has failed to connect to [localhost]:29500 (errno: 99).\n",
+    "ERROR: Failed building wheel for flash-attn\n",
+    "/bin/sh: 1: nvcc: not found\n",
+    "(autoscaler +14s) Error: No available node types can fulfill resource request {'GPU': 8.0}.\n",
+)
+
+
+@pytest.mark.parametrize("remark", REMARKS)
+def test_a_remark_before_an_exception_is_not_its_cause(remark, monkeypatch, capsys):
+    text = f"{remark}{HEAD}RuntimeError: No CUDA GPUs are available\n"
+    _, found = answered(text, monkeypatch, capsys)
+    assert found["findings"][0]["evidence"]["trouble"] == "cuda/no-device"
+
+
+@pytest.mark.parametrize(
+    ("cause", "trouble"),
+    [
+        (
+            "gpu:7:7 [0] init.cc:907 NCCL WARN Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 40\n",
+            "vllm/pynccl-same-gpu",
+        ),
+        ("[123.4] Out of memory: Killed process 3141 (python3) total-vm:9kB\n", "linux/oom-kill"),
+        (
+            "slurmstepd: error: *** JOB 4711 ON n1 CANCELLED AT 2025-03-02T10:00:12 DUE TO TIME LIMIT ***\n",
+            "linux/slurm-time-limit",
+        ),
+    ],
+)
+def test_a_line_that_names_the_cause_comes_before_the_exception_that_follows(cause, trouble, monkeypatch, capsys):
+    text = f"{cause}{HEAD}RuntimeError: NCCL error: invalid usage\n"
+    _, found = answered(text, monkeypatch, capsys)
+    assert found["findings"][0]["evidence"]["trouble"] == trouble
+
+
+def test_what_a_program_tells_as_information_ends_nothing(monkeypatch, capsys):
+    line = (
+        "05/25/2024 15:20:32 - INFO - llm - Failed to load x: saves/a does not appear to have a file named head.bin.\n"
+    )
+    _, found = answered(f"05/25/2024 15:20:31 - INFO - start\n{line}", monkeypatch, capsys)
+    assert found["verdict"] != "crashed"
+
+
+def test_image_tokens_that_are_too_many_were_generated_and_too_few_were_cut(monkeypatch, capsys):
+    line = "ValueError: Image features and image tokens do not match: tokens: {}, features 4096\n"
+    for tokens, told in ((4097, "generated an image token"), (3800, "cut in the middle")):
+        _, found = answered(line.format(tokens), monkeypatch, capsys)
+        assert told in json.dumps(found["findings"][0]["causes"])

@@ -124,6 +124,14 @@ def test_parts_that_cancel_are_not_silent():
     assert "part-silent" not in {sign.id for sign in signs(view(reward__mean=[0.01, 0.011] * 3, **parts))}
 
 
+def test_a_part_that_takes_the_same_from_every_answer_is_silent_unless_it_is_a_penalty():
+    right = {"reward__mean": [0.1, 0.2, 0.3] * 3, "reward__accuracy__mean": [1.1, 1.2, 1.3] * 3}
+    (sign,) = [sign for sign in signs(view(reward__format__mean=[-1.0] * 9, **right)) if sign.id == "part-silent"]
+    assert "-1 to every answer" in sign.what
+    for other in ({"reward__length_penalty__mean": [-1.0] * 9}, {"reward__format__mean": [-1.0, -0.9, -1.0] * 3}):
+        assert "part-silent" not in {sign.id for sign in signs(view(**other, **right))}
+
+
 def test_what_a_finding_names_is_not_repeated():
     cut = view(**CASES["answers-cut"])
     assert signs(cut) and signs(cut, {"capped-length"}) == []

@@ -87,3 +87,19 @@ def test_a_file_that_a_launcher_takes_as_its_first_word_is_read(tmp_path):
     path.write_text("llamafactory-cli train ppo.yaml\n")
     config = configured(reading.read(path), Options())
     assert config.trainer.name == "llama-factory" and config.settings["ppo_epochs"].value == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "processes"),
+    [
+        ("CUDA_VISIBLE_DEVICES=0,1 \\\nNPROC_PER_NODE=2 \\\nswift rlhf --rlhf_type grpo --model m", 2),
+        ("export NPROC_PER_NODE=8\nexport NNODES=2\nswift rlhf --rlhf_type grpo --model m", 16),
+        ("CUDA_VISIBLE_DEVICES=0,1,2,3 llamafactory-cli train ppo.yaml", 4),
+        ("CUDA_VISIBLE_DEVICES=0,1 swift rlhf --rlhf_type grpo --model m", None),
+        ("NPROC_PER_NODE=$GPUS swift rlhf --rlhf_type grpo --model m", None),
+        ("export NPROC_PER_NODE=8\npython train.py --learning_rate 1e-6 --num_generations 8", None),
+        ("NPROC_PER_NODE=4 accelerate launch --num_processes 2 train.py --num_generations 8", 2),
+    ],
+)
+def test_processes_that_a_program_starts_by_itself_are_counted(text, processes):
+    assert script(text).processes == processes

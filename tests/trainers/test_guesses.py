@@ -119,3 +119,21 @@ def test_a_log_of_the_trainer_itself_is_not_guessed_at(tmp_path):
 def test_a_name_of_ours_is_kept_beside_one_that_is_guessed():
     row = {"reward/all_fail_frac": 0.5, "reward": 1.0}
     assert guessed([(1, row)], row, {})[0] == {"reward/all_fail_frac": "reward/all_fail_frac", "reward": "reward/mean"}
+
+
+def test_reward_functions_of_a_loop_written_by_hand_are_parts_of_the_reward():
+    rows = [
+        (
+            1,
+            {
+                "format_reward": -1.0,
+                "reward_correctness": 0.2,
+                "avg_reward": -0.8,
+                "running_reward": 0.1,
+                "episode_reward": 0.2,
+            },
+        )
+    ]
+    names, _ = guessed(rows, rows[0][1], {})
+    assert names["format_reward"] == "reward/format/mean" and names["reward_correctness"] == "reward/correctness/mean"
+    assert not any(names[key].count("/") == 2 for key in ("avg_reward", "running_reward", "episode_reward"))

@@ -36,6 +36,8 @@ FORMS: dict[str, Any] = {
     ),
     "wide.csv": "step,reward,kl\n" + "".join(f"{r['step']},{r['reward']},{r['kl']}\n" for r in ROWS),
     "semicolons.csv": "Step;Reward;KL\r\n" + "".join(f"{r['step']};{r['reward']};{r['kl']}\r\n" for r in ROWS),
+    "decimal-commas.csv": "Step;Reward;KL\n"
+    + "".join(f"{r['step']};{r['reward']};{r['kl']}\n" for r in ROWS).replace(".", ","),
     "long.csv": "step,metric,value\n" + "".join(f"{r['step']},{k},{r[k]}\n" for r in ROWS for k in ("reward", "kl")),
     "wandb.csv": '"Step","run a - reward","run a - reward__MIN","run a - reward__MAX","run a - kl","run a - kl__MIN",'
     '"run a - kl__MAX"\n' + "".join(f'"{r["step"]}",{r["reward"]},0,9,{r["kl"]},0,9\n' for r in ROWS),

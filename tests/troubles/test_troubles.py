@@ -45,7 +45,7 @@ def test_its_own_message_is_explained(trouble):
 
 FILLED = {"w": "some.name", "t": "some text", None: "7"}
 SHARED = {  # a message of one is a message of the other, and the other says more
-    "bitsandbytes/quantised-sharding", "data/column", "verl/flash-attn-import", "python/no-module",
+    "bitsandbytes/quantised-sharding", "data/column", "python/no-module",
     "versions/attribute-of-module",
 }  # fmt: skip
 

@@ -18,8 +18,13 @@ CONSEQUENCES = ("ChildFailedError", "RayTaskError", "SIGTERM", "collective opera
 """What other processes print about a failure elsewhere."""
 
 
-_MILD = re.compile(r".{0,60}?\b(?:INFO|WARNING|WARN|DEBUG)\b|.{0,200}?Warning: |.{0,200}?\b[Rr]etry")
-"""A line that its writer calls no error: an exception after it explains the end better."""
+_MILD = re.compile(
+    r".{0,60}?\b(?:INFO|WARNING|(?<!NCCL )WARN|DEBUG)\b|.{0,200}?Warning: |.{0,200}?\b[Rr]etry"
+    r"|(?:.{0,20} )?\[?[WI](?:\d{3,4} | \w{1,40}\.cpp)"
+)
+"""A line that its writer calls no error: an exception after it explains the end better. NCCL calls its errors WARN;
+torch's C++ code begins its warnings with `[W` and a date or file."""
+_RAISED = re.compile(r"(?:\w{1,60}\.){0,8}\w{0,60}(?:Error|Exception|Interrupt|Exit|Timeout|Died)\b")
 
 
 class Ending(NamedTuple):
@@ -62,13 +67,22 @@ def _kind(event: Event) -> str:
     return str(event.data.get("failure", ""))
 
 
-def _rank(event: Event) -> tuple[bool, bool, bool, int]:
-    """Causes before consequences, errors before warnings, named kinds before plain exceptions, then the first."""
+def _rank(event: Event) -> tuple[bool, bool, bool, bool, int]:
+    """Causes before consequences, errors before warnings, named kinds before plain exceptions, what was raised before
+    remarks about the environment, then the first."""
     message = message_of(event)
     trouble = trouble_of(event)
     follows = trouble.trouble.consequence if trouble else any(word in message for word in CONSEQUENCES)
     plain = trouble is None and kind_of(message) == "traceback"
-    return follows, bool(_MILD.match(message)), plain, event.data.get("line", 0)
+    return follows, bool(_MILD.match(message)), plain, _remark(event, trouble), event.data.get("line", 0)
+
+
+def _remark(event: Event, found: Found | None) -> bool:
+    """Whether a program goes on after such a line: an installer's or a package's complaint, printed and not raised."""
+    if found is None or found.trouble.consequence or "raised" in event.data or _RAISED.match(message_of(event)):
+        return False
+    trouble = found.trouble
+    return trouble.kind == "config-error" or (trouble.kind == "infrastructure" and trouble.certainty != "certain")
 
 
 def message_of(event: Event) -> str:

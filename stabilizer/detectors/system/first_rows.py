@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -45,6 +46,8 @@ PROVED, PROBABLE, GUESSED = 0.9, 0.8, 0.6
 """Confidence in a cause that the rows show, in one that fits all of them best, and in the most usual of several."""
 SILENT = 0.02
 """Share of the whole reward that a reward function may give at most, over the rows, to count as one that never pays."""
+_PENALTY = re.compile("penalt|overlong|length|repet")
+"""Words in the name of a part that only ever takes away."""
 DRIFTS = 1e-4
 """KL to the reference, in nats/token, that only weights which change can reach."""
 CUT = 0.25
@@ -181,19 +184,25 @@ def nothing_earned(view: RunView) -> Fact | None:
 
 
 def silent_parts(view: RunView) -> str:
-    """Which of several reward functions gave next to nothing in all rows, in words; "" if none did."""
-    mean = _all(view, "reward/mean", SOME_ROWS)
-    if mean is None or not mean.any():
-        return ""
+    """Which of several reward functions gave next to nothing, or the same penalty, in all rows; "" if none did."""
     parts = [name for name in view.names() if name.startswith("reward/") and name.endswith("/mean")]
-    most = {name: np.abs(values).max() for name in parts if (values := _all(view, name, SOME_ROWS)) is not None}
+    paid = {name: values for name in parts if (values := _all(view, name, SOME_ROWS)) is not None}
+    most = max((np.abs(values).max() for values in paid.values()), default=0.0)
+    if not any(np.ptp(values) for values in paid.values()) or not paid.get("reward/mean", np.ones(1)).any():
+        return ""
+    paid.pop("reward/mean", None)
+    varied = any(map(np.ptp, paid.values()))
     silent = {
-        name: high for name, high in most.items() if name != "reward/mean" and high <= SILENT * max(most.values())
+        name: values
+        for name, values in paid.items()
+        if np.abs(values).max() <= SILENT * most
+        or (varied and values[0] < 0 and not np.ptp(values) and not _PENALTY.search(name))
     }
     if not silent:
         return ""
     named = ", ".join(name.split("/")[1] for name in list(silent)[:3])
-    gives = f"{max(silent.values()):.2g} at most" if any(silent.values()) else "0 to every answer"
+    high = max(float(values.max()) for values in silent.values())
+    gives = f"{high:.2g} at most" if any(map(np.ptp, silent.values())) else f"{high:.3g} to every answer"
     return f"the reward function {named} gives {gives}"
 
 

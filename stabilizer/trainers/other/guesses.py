@@ -108,6 +108,14 @@ _OF_A_CRITIC = re.compile(r"value|critic|(?:^|[^a-z])vf?(?:$|[^a-z])", re.I)
 _PREFIX = re.compile(r"^(?:train|training|rollout|actor|policy|metrics|log|optim)[/.]")
 _HELD_OUT = re.compile(r"^(val|eval|validation|test)/")
 """`eval/accuracy` is `eval_accuracy`."""
+_JUDGED = (
+    "(?:format|correct|correctness|accuracy|acc|answer|match|math|code|xml|tag|strict|soft|int|think|reasoning|language"
+    "|tool|equation)"
+)
+_JUDGES = re.compile(
+    rf"({_JUDGED}(?:_\w{{1,20}})?)_rewards?(?:_func)?(?:_mean)?|rewards?_({_JUDGED}(?:_\w{{1,20}})?)(?:_mean)?"
+)
+"""What reward functions of verifiable tasks are called in loops written by hand."""
 _STATISTICS = re.compile(
     r"(?:^|[/_])(?:mean|std|min|max|median|avg|sum|total|count|minus|diff|p\d+|failed_frac)(?:$|[/_])"
 )
@@ -228,7 +236,10 @@ def _possible(ours: str, theirs: str, rows: list[Row]) -> bool:
 
 
 def _component(key: str) -> str | None:
-    """`reward/<function>` and `rewards/<function>` with or without `/mean`: one reward function among several."""
+    """`reward/<function>` and `rewards/<function>` with or without `/mean`, or a name as `format_reward`: one reward
+    function among several."""
+    if named := _JUDGES.fullmatch(_plain(key)):
+        return f"reward/{named[1] or named[2]}/mean"
     family, _, function = key.partition("/")
     function = function.removesuffix("/mean")
     if family not in ("reward", "rewards") or not function or "/" in function or _STATISTICS.search(function):
