@@ -64,6 +64,9 @@ def _left_alone(now: Situation) -> str:
         return f"{SUGGESTIONS} fixes were suggested"
     if now.memory.failures[now.incident] >= MAX_FAILURES:
         return f"{MAX_FAILURES} fixes failed"
+    restoring = now.incident, RESTORE.id
+    if restoring in now.memory.waits and now.tried(RESTORE.id):
+        return "the run still learned under a changed setting"
     if now.critical:
         return ""
     if resting(now.memory, now.view.step):

@@ -8,6 +8,7 @@ from typing import Any
 
 from stabilizer.control.budget import affordable
 from stabilizer.control.host import Host
+from stabilizer.control.probe import Probe
 from stabilizer.control.trial import SETTLE, Trial
 from stabilizer.core.knobs import Controls
 from stabilizer.core.records import Action, Cause, Finding, JournalEntry, Reason
@@ -69,6 +70,8 @@ class Context:
     fork_steps: int = 0
     """Steps for which a fix is tried on a copy of the run, next to a copy without it, before it is applied; 0 for no
     copies."""
+    probed: tuple[tuple[int, int, int], Probe] | None = None
+    """The newest comparison of weights, with its attempt, its step and the checkpoint's."""
 
     @property
     def memory(self) -> Memory:

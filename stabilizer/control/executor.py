@@ -16,7 +16,15 @@ from typing import Any
 
 from stabilizer.control.budget import MAX_FAILURES, too_expensive
 from stabilizer.control.context import Context
-from stabilizer.control.follow_up import FollowUp, escalation, holds_back, mending, no_longer_needed, overtaken
+from stabilizer.control.follow_up import (
+    FollowUp,
+    escalation,
+    holds_back,
+    mending,
+    no_longer_needed,
+    overtaken,
+    restoring_more,
+)
 from stabilizer.control.hold import Held
 from stabilizer.control.judge import advance
 from stabilizer.control.permission import refused, tried_on_a_copy
@@ -145,10 +153,13 @@ class Executor:
 
     def follow(self, trial: Trial, view: RunView) -> None:
         """One more step of the running trial."""
-        if overtaken(trial, self._context.situation(trial.incident, view)):
+        now = self._context.situation(trial.incident, view)
+        if overtaken(trial, now):
             self.trial = None
             text = "an undeclared change of a setting was found; it must be undone first"
             self._revert(trial, view, text, "overtaken")
+            return
+        if (further := restoring_more(trial, now)) and self._go_further(further, trial, view):
             return
         found = advance(trial, self._context.watch, view)
         if found.outcome == "running":

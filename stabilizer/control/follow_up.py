@@ -136,6 +136,19 @@ def overtaken(trial: Trial, now: Situation) -> bool:
     return now.acts and trial.alone and not known and bool(now.turns(trial.onset))
 
 
+def restoring_more(trial: Trial, now: Situation) -> FollowUp | None:
+    """The restoring of further settings, if they changed just after those that a trial restored.
+
+    A change of one script may show in several steps: some settings wait for the next generation.
+    """
+    turned = now.turns(trial.onset) if trial.back and trial.ticks < SETTLE and trial.depth < DEEPEST else []
+    if all(turn.step < now.view.step for turn in turned):
+        return None
+    change = {turn.knob: (turn.now, turn.was) for turn in turned}
+    text = f"{', '.join(change)} changed just after what {trial.action} restored, and is restored too"
+    return FollowUp(RESTORE, change, now, trial.onset, trial.margin, text, under=trial)
+
+
 def holds_back(trial: Trial) -> bool:
     """Whether it slows learning while it lasts, against a cause that may end: then it can be undone later."""
     return trial.alone and trial.remedy.slows and trial.cause in OVERSHOT

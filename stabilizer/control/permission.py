@@ -10,10 +10,13 @@ from stabilizer.control.context import Context
 from stabilizer.control.fork import Fork
 from stabilizer.control.guard import BEFORE, Guard
 from stabilizer.control.probe import COST
-from stabilizer.control.trial import Trial
+from stabilizer.control.trial import Trial, targets
+from stabilizer.core.knobs import Checkpoint
 from stabilizer.remedies.base import Change
 from stabilizer.runs.history import RunView
 
+CHANGED = "system/invariant"
+"""The finding of a setting that changed."""
 NO_CHANGE = "no change"
 """Name of the unchanged copy."""
 
@@ -26,7 +29,7 @@ def refused(trial: Trial, context: Context, view: RunView) -> Refusal | None:
     if trial.returns:
         return too_expensive(memory, view.step - trial.returns.step, view)
     if not trial.remedy.rollback:
-        return None
+        return _learns_on(trial, context, view) if trial.back else None
     lost = view.step - trial.target.step if trial.target else 0
     why = too_often(memory, trial.cause) or too_expensive(memory, lost + COST, view)
     return why or wins_nothing(trial, context, view)
@@ -57,22 +60,52 @@ def no_better_there(trial: Trial, view: RunView) -> Refusal | None:
 
 
 def _compare_weights(trial: Trial, context: Context, view: RunView) -> Refusal | None:
-    """Let the checkpoint's weights and the current ones answer the next prompts.
+    """Whether a rollback's weights get no higher reward than the current ones.
 
-    If the older ones get no higher reward, the journal records it, and each further measurement waits longer: damage
-    may still follow.
+    The journal records it, and each further measurement waits longer: damage may still follow.
     """
-    if trial.target is None:
+    if trial.target is None or not _measured(trial, trial.target, context, view):
         return None
+    reason = trial.probe.nothing_won if trial.probe else ""
+    return Refusal("no-gain", reason) if reason else None
+
+
+def _learns_on(trial: Trial, context: Context, view: RunView) -> Refusal | None:
+    """Whether only the reward has fallen since a setting was changed, and the weights have improved meanwhile.
+
+    Hotter sampling lowers the reward of any weights. Those from before the change then get less under the same
+    settings, and the run loses nothing: a person decides about the setting, and the question is asked again later.
+    """
+    older = targets(context.controls.checkpoints(), trial.onset, trial.margin)
+    members = [f.id for f in context.members(trial.incident) if f.id != CHANGED]
+    fell = members and all(name.startswith("reward/") for name in members)
+    if not older or not fell or too_expensive(context.memory, COST, view):
+        return None
+    if context.probed and context.probed[0] == _place(view, older[0]):  # for a rollback, in this step
+        trial.probe = context.probed[1]
+    elif not _measured(trial, older[0], context, view):
+        return None
+    if trial.probe is None or not trial.probe.learned:
+        return None
+    text = f"the run still learns under the changed setting, compared with step {older[0].step}: {trial.probe.words}"
+    return Refusal("no-gain", f"{text}; a person should decide", needs_person=True)
+
+
+def _place(view: RunView, checkpoint: Checkpoint) -> tuple[int, int, int]:
+    return view.attempt, view.step, checkpoint.step
+
+
+def _measured(trial: Trial, checkpoint: Checkpoint, context: Context, view: RunView) -> bool:
+    """Let the checkpoint's weights and the current ones answer the next prompts; False if that fails."""
     trial.asked = COST
     try:
-        trial.probe = context.host.probe(trial.target)
-    except Exception as error:  # weights that fail to answer are no reason against a rollback
+        trial.probe = context.host.probe(checkpoint)
+    except Exception as error:  # weights that fail to answer are no reason against a fix
         text = f"{trial.action}: the gain of a rollback could not be measured: {type(error).__name__}: {error}"
         context.host.declare(view.step, "note", text)
-        return None
-    reason = trial.probe.nothing_won
-    return Refusal("no-gain", reason) if reason else None
+        return False
+    context.probed = _place(view, checkpoint), trial.probe
+    return True
 
 
 def tried_on_a_copy(trial: Trial, context: Context, view: RunView) -> Refusal | None:

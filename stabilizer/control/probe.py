@@ -71,6 +71,12 @@ class Probe:
         return "" if more > SURE * error else f"a rollback to step {self.step} would gain nothing: {self.words}"
 
     @property
+    def learned(self) -> bool:
+        """Whether the current weights get more reward than those of the checkpoint, by more than chance."""
+        more, error = self.more
+        return not self.says_nothing and -more > SURE * error
+
+    @property
     def words(self) -> str:
         """The result of the measurement."""
         if self.says_nothing:

@@ -15,8 +15,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from stabilizer.core.records import Sample
 from stabilizer.formats.samples import is_binary
 from stabilizer.guests.adapter import versions
@@ -25,7 +23,7 @@ from stabilizer.guests.states import Keeper
 from stabilizer.guests.trl_follow import follow
 from stabilizer.guests.trl_knobs import TrlKnobs, trl_knobs
 from stabilizer.guests.trl_phases import mark_phases
-from stabilizer.guests.trl_probe import TrlProbe
+from stabilizer.guests.trl_probe import TrlProbe, logged, totals
 from stabilizer.guests.trl_ranks import Ranks, SharedKeeper, fingerprint
 from stabilizer.guests.trl_reference import Reference
 from stabilizer.guests.trl_state import TrlKeeper, why_not
@@ -73,8 +71,11 @@ def attach(
     guest = _Guest(trainer, run, ranks)
     found = guest.offer_knobs()
     trainer.add_callback(guest.callback())
-    guest.wrap("_get_grad_norm", guest.saw_norm)
-    guest.wrap("training_step", guest.saw_loss)
+    newer = hasattr(trainer, "_get_grad_norm")  # since transformers 5
+    guest.wrap(
+        trainer if newer else trainer.accelerator, "_get_grad_norm" if newer else "clip_grad_norm_", guest.saw_norm
+    )
+    guest.wrap(trainer, "training_step", guest.saw_loss)
     mark_phases(trainer, run.heart)
     guest.note_crashes()
     print(f"stabilizer: watching {type(trainer).__name__} in {run.path}; knobs: {', '.join(found) or 'none'}")
@@ -102,9 +103,9 @@ class _Guest:
 
     # --- what the trainer computes ----------------------------------------------------------------------------------
 
-    def wrap(self, method: str, saw: Callable[[Any], None]) -> None:
-        """Have `saw` see what a method returns; the trainer gets it unchanged."""
-        plain = getattr(self._trainer, method, None)
+    def wrap(self, owner: Any, method: str, saw: Callable[[Any], None]) -> None:
+        """Have `saw` see what a method returns; its caller gets it unchanged."""
+        plain = getattr(owner, method, None)
         if plain is None:
             return
 
@@ -114,7 +115,7 @@ class _Guest:
             self._guard(saw, result)
             return result
 
-        setattr(self._trainer, method, seen)
+        setattr(owner, method, seen)
 
     def note_crashes(self) -> None:
         """Put an exception that ends `train()` on record; the caller gets it unchanged."""
@@ -165,27 +166,22 @@ class _Guest:
 
     def _groups(self) -> dict[str, float]:
         """Statistics of the newest groups that newer releases of TRL do not log."""
-        logs = getattr(self._trainer, "_logs", None) or {}
-        weights = [float(weight) for weight in getattr(self._trainer, "reward_weights", ())]
-        columns = [list(values) for values in dict(logs.get("rewards", {})).values()]
-        size = int(getattr(self._trainer, "num_generations", 1))
-        if not columns or len(columns) != len(weights) or size < 2 or len({*map(len, columns)}) > 1:
+        size, total = int(getattr(self._trainer, "num_generations", 1)), totals(self._trainer)
+        if size < 2:
             return {}
-        parts = np.array(columns, float)  # None, where a function does not apply, becomes NaN
-        total = np.nansum(parts * np.array(weights)[:, None], axis=0)
         groups = total[: len(total) // size * size].reshape(-1, size)
         if not len(groups):
             return {}
         found = {"reward/std_group": float(groups.std(axis=1, ddof=1).mean())}
         self._graded = self._graded or not is_binary(total)
-        if len(weights) == 1 and not self._graded:
+        if len(self._trainer.reward_weights) == 1 and not self._graded:
             found["reward/all_fail_frac"] = float((groups == 0).all(axis=1).mean())
             found["reward/all_pass_frac"] = float((groups == 1).all(axis=1).mean())
         return found
 
     def samples(self, step: int) -> list[Sample]:
         """The newest completions with the rewards of each function."""
-        logs = getattr(self._trainer, "_logs", None) or {}
+        logs = logged(self._trainer)
         if step % SAMPLES_EVERY or not logs.get("completion"):
             return []
         prompts, texts = list(logs["prompt"])[-SAMPLES:], list(logs["completion"])[-SAMPLES:]

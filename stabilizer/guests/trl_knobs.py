@@ -17,17 +17,21 @@ from dataclasses import dataclass
 from typing import Any
 
 from stabilizer.core.knobs import KNOBS
-from stabilizer.guests.trl_reference import Reference, adapted
+from stabilizer.guests.trl_reference import Reference, adapted, fused_head
 
-SCALES = {"group": "group_std", "none": "group_mean", "batch": "batch_std"}
-"""TRL's `scale_rewards` as our advantages."""
+SCALES = {
+    "group": "group_std", "none": "group_mean", "batch": "batch_std", True: "group_std", False: "group_mean",
+}  # fmt: skip
+"""TRL's `scale_rewards` as our advantages; before TRL 0.22 it was a bool."""
+SUMMED = "sum_then_normalize"
+"""TRL's `multi_objective_aggregation` under which there is one advantage an answer."""
 AT_RESTART = {
     "group_size": "num_generations", "beta": "beta", "temperature": "temperature",
     "max_completion": "max_completion_length", "max_grad_norm": "max_grad_norm", "inner_epochs": "num_iterations",
 }  # fmt: skip
 """Knobs that a restart can set, as arguments of TRL."""
 Number = Callable[[], float]
-Setter = Callable[[float], None]
+Setter = Callable[[float], Any]
 
 
 @dataclass(frozen=True)
@@ -57,13 +61,16 @@ class TrlKnobs:
         """Accumulation that waits for an aligned step."""
         self._heads: dict[int, Any] = {}
         """The forward methods of models as TRL made them."""
-        self.withheld: dict[str, str] = {}
-        """Knobs that are not offered, and why."""
+        self._fixed = dict(_fixed(trainer))
+        self.withheld: dict[str, str] = {**self._fixed}
+        """Knobs that are not offered, or not in full, and why."""
         self._wrap_generation()
 
     def offers(self) -> Iterator[Offer]:
         """Every knob that this trainer has."""
         for offer in self._all():
+            if offer.name in self._fixed:
+                continue
             try:
                 offer.get()
             except (AttributeError, TypeError, ValueError, KeyError):
@@ -96,20 +103,14 @@ class TrlKnobs:
         trainer, args = self._trainer, self._trainer.args
         yield Offer("lr", self._rate, self._set_rate)
         yield from (self._attribute(name, trainer) for name in ("epsilon_low", "epsilon_high"))
-        if getattr(trainer, "is_deepspeed_enabled", False):
-            self.withheld["max_grad_norm"] = "DeepSpeed clips by its own configuration"
-        else:
-            yield self._attribute("max_grad_norm", args)
+        yield self._attribute("max_grad_norm", args)
         if not getattr(trainer, "use_adaptive_entropy", True):
             yield Offer("entropy_coef", lambda: float(trainer.entropy_coef), self._set_entropy)
         yield self._at_generation("beta", lambda: float(trainer.beta), self._set_beta, self._check_beta)
-        if getattr(trainer, "use_vllm", False):
-            self.withheld["temperature"] = "the engine's own setting under vLLM is untested"
-        else:
-            yield self._at_generation("temperature", lambda: float(trainer.temperature), self._set_temperature)
-            yield self._at_generation("max_completion", lambda: float(trainer.max_completion_length), self._set_longest)
+        yield self._at_generation("temperature", lambda: float(trainer.temperature), self._set_temperature)
+        yield self._at_generation("max_completion", lambda: float(trainer.max_completion_length), self._set_longest)
         yield self._at_generation("inner_epochs", lambda: float(trainer.num_iterations), self._set_passes)
-        yield self._at_generation("advantage", self._advantage, self._set_advantage, self._check_advantage)
+        yield self._at_generation("advantage", self._advantage, self._set_advantage, self._scale)
         yield self._at_generation(
             "mask_truncated", lambda: float(trainer.mask_truncated_completions),
             lambda value: setattr(trainer, "mask_truncated_completions", bool(value)),
@@ -189,18 +190,20 @@ class TrlKnobs:
         self._trainer.beta = value
 
     def _advantage(self) -> float:
-        if getattr(self._trainer, "multi_objective_aggregation", "") != "sum_then_normalize":
+        if getattr(self._trainer, "multi_objective_aggregation", SUMMED) != SUMMED:
             raise ValueError("advantages of several rewards are normalised one by one")
         return float(KNOBS["control/advantage"].choices.index(SCALES[self._trainer.scale_rewards]))
 
-    def _check_advantage(self, value: float) -> None:
-        choice = KNOBS["control/advantage"].choices[int(value)]
-        if choice not in SCALES.values():
-            raise ValueError(f"TRL has no advantages {choice!r}; it has {', '.join(SCALES.values())}")
+    def _scale(self, value: float) -> Any:
+        """TRL's value, of the type that this version has; ValueError if it has none."""
+        choice, kind = KNOBS["control/advantage"].choices[int(value)], type(self._trainer.scale_rewards)
+        known = {ours: theirs for theirs, ours in SCALES.items() if isinstance(theirs, kind)}
+        if choice not in known:
+            raise ValueError(f"TRL has no advantages {choice!r}; it has {', '.join(known)}")
+        return known[choice]
 
     def _set_advantage(self, value: float) -> None:
-        choice = KNOBS["control/advantage"].choices[int(value)]
-        self._trainer.scale_rewards = next(name for name, ours in SCALES.items() if ours == choice)
+        self._trainer.scale_rewards = self._scale(value)
 
     # --- generation --------------------------------------------------------------------------------------------------
 
@@ -211,20 +214,21 @@ class TrlKnobs:
         self._head(model.get_base_model() if adapted(trainer) else model, value, ("log_probs", "entropy"))
         if getattr(trainer, "ref_model", None) is not None:
             self._head(trainer.accelerator.unwrap_model(trainer.ref_model), value, ("log_probs",))
-        trainer.temperature = trainer.generation_config.temperature = value
-        trainer.generation_kwargs["temperature"] = value
+        trainer.temperature = value
+        self._generates("temperature", value)
 
     def _head(self, model: Any, temperature: float, outputs: tuple[str, ...]) -> None:
-        from trl.trainer.utils import add_fused_lm_head
-
         model.forward = self._heads.setdefault(id(model), model.forward)  # without the head of an earlier change
         cast = getattr(self._trainer.args, "cast_lm_head_to_fp32", False)  # RLOO has no such setting
-        add_fused_lm_head(model, temperature=temperature, cast_lm_head_to_fp32=cast, outputs=outputs)
+        fused_head(model, temperature=temperature, cast_lm_head_to_fp32=cast, outputs=outputs)
 
     def _set_longest(self, value: float) -> None:
-        trainer = self._trainer
-        trainer.max_completion_length = trainer.generation_config.max_new_tokens = int(value)
-        trainer.generation_kwargs["max_new_tokens"] = int(value)
+        self._trainer.max_completion_length = int(value)
+        self._generates("max_new_tokens", int(value))
+
+    def _generates(self, name: str, value: float) -> None:
+        setattr(self._trainer.generation_config, name, value)
+        getattr(self._trainer, "generation_kwargs", {})[name] = value  # of newer releases
 
     def _set_passes(self, value: float) -> None:
         """Passes over each buffer. The counter restarts here, at the start of a buffer, so that later passes align.
@@ -268,6 +272,20 @@ class TrlKnobs:
         """Micro-batches of this epoch so far: transformers steps the optimizer by their number."""
         epoch = float(self._trainer.state.epoch or 0.0)
         return round((epoch - int(epoch)) * len(self._trainer.callback_handler.train_dataloader))
+
+
+def _fixed(trainer: Any) -> Iterator[tuple[str, str]]:
+    """Knobs that something outside of the trainer's attributes holds, and why they cannot be turned."""
+    if getattr(trainer, "is_deepspeed_enabled", False):
+        yield "max_grad_norm", "DeepSpeed clips by its own configuration"
+    if getattr(trainer, "use_vllm", False):
+        for name in ("temperature", "max_completion"):
+            yield name, f"{name}: the engine's own setting under vLLM is untested"
+    if any(getattr(trainer, loss, None) is not None for loss in ("liger_grpo_loss", "liger_loss")):
+        for name in ("epsilon_low", "epsilon_high", "beta", "temperature"):
+            yield name, f"{name}: Liger's loss keeps the value that it was made with"
+    if getattr(trainer.args, "chunk_lm_head_size", None) is not None:
+        yield "temperature", "temperature: the chunked head keeps the value that it was made with"
 
 
 def _sampler(trainer: Any) -> Any:

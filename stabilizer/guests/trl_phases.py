@@ -24,6 +24,11 @@ ENGINE_METHODS = {"sync_weights": "sync", "generate": "rollout"}
 def mark_phases(trainer: Any, heart: Heart) -> None:
     """Enter the phases of a trainer while its methods run."""
     _wrap(trainer, METHODS, heart)
+    if not hasattr(trainer, "_calculate_rewards"):  # before TRL 0.19
+        functions = getattr(trainer, "reward_funcs", ())
+        trainer.reward_funcs = [
+            one if hasattr(one, "parameters") else _within(heart, "reward", one) for one in functions
+        ]
     engine = getattr(trainer, "vllm_generation", None)
     if engine is not None:
         _wrap(engine, ENGINE_METHODS, heart)

@@ -17,7 +17,9 @@ import numpy as np
 from stabilizer.core.earnings import BATCHES, Paid
 from stabilizer.guests.trl_state import random_numbers_kept, trained_weights
 
-KEPT = ("_metrics", "_logs", "_total_train_tokens", "_pending_extra_logs", "_pending_metrics", "_step")
+LOGS = ("_logs", "_textual_logs")
+"""Where TRL keeps the newest completions with their rewards: since 0.22, and before."""
+KEPT = ("_metrics", *LOGS, "_total_train_tokens", "_pending_extra_logs", "_pending_metrics", "_step")
 """Attributes of the trainer that an answer changes."""
 
 
@@ -44,9 +46,10 @@ class TrlProbe:
         before = trainer.model.training
         trainer.model.train()
         try:
-            found = _rewards(trainer, inputs)
+            trainer._generate_and_score_completions(inputs)
         finally:
             trainer.model.train(before)
+        found = totals(trainer)[-len(inputs) :]
         return np.asarray(np.nanmean(found.reshape(count, group), axis=1))
 
     @contextmanager
@@ -71,23 +74,19 @@ class TrlProbe:
                     here[name].copy_(value)
 
 
-def _rewards(trainer: Any, inputs: list[dict[str, Any]]) -> np.ndarray:
-    """The weighted rewards of answers to some rows of the data."""
-    seen: list[Any] = []
-    plain = trainer._calculate_rewards
+def logged(trainer: Any) -> Mapping[str, Any]:
+    """TRL's columns of the newest completions: prompt, completion, advantages, and a reward for each function."""
+    return next((found for name in LOGS if (found := getattr(trainer, name, None))), {})
 
-    def remembered(*args: Any, **named: Any) -> Any:
-        seen.append(plain(*args, **named))
-        return seen[-1]
 
-    trainer._calculate_rewards = remembered
-    try:
-        trainer._generate_and_score_completions(inputs)
-    finally:
-        trainer._calculate_rewards = plain
-    weights = trainer.reward_weights.to(seen[0].device)
-    total = (seen[0] * weights).nansum(dim=1)
-    return np.asarray(total.detach().cpu().float().numpy(), dtype=float)
+def totals(trainer: Any) -> np.ndarray:
+    """The weighted rewards of the newest completions; none if the columns of the functions do not belong together."""
+    weights = [float(weight) for weight in getattr(trainer, "reward_weights", ())]
+    columns = [list(values) for values in dict(logged(trainer).get("rewards", {})).values()]
+    if not columns or len(columns) != len(weights) or len({*map(len, columns)}) > 1:
+        return np.empty(0)
+    parts = np.array(columns, float)  # None, where a function does not apply, becomes NaN
+    return np.asarray(np.nansum(parts * np.array(weights)[:, None], axis=0))
 
 
 @contextmanager

@@ -8,6 +8,7 @@ trained before, its starting weights are copied, and become the adapter `ref` of
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -79,11 +80,9 @@ class Reference:
             if self._file.is_file() and REF not in trainer.model.peft_config:
                 self._load_adapter(trainer.model)
             return
-        from trl.trainer.utils import add_fused_lm_head
-
         reference = self._copied() if self._file.is_file() else self._named()
         reference.to(trainer.accelerator.device).eval().requires_grad_(False)
-        add_fused_lm_head(reference, temperature=trainer.temperature)
+        fused_head(reference, temperature=trainer.temperature)
         trainer.ref_model = trainer.accelerator.prepare_model(reference, evaluation_mode=True)
 
     def _load_adapter(self, model: Any) -> None:
@@ -104,7 +103,7 @@ class Reference:
         model = self._trainer.accelerator.unwrap_model(self._trainer.model)
         config, attention = model.config, model.config._attn_implementation
         with torch.random.fork_rng():  # the weights that it begins with are overwritten, and drawn all the same
-            reference = type(model)._from_config(config, dtype=model.dtype, attn_implementation=attention)
+            reference = type(model)._from_config(config, torch_dtype=model.dtype, attn_implementation=attention)
         missing, unknown = reference.load_state_dict(load_file(self._file), strict=False)
         reference.tie_weights()
         tied = {name for name, _ in reference.named_parameters(remove_duplicate=False)} - {*_weights(reference)}
@@ -113,13 +112,17 @@ class Reference:
         return reference
 
     def _named(self) -> Any:
-        from trl.trainer.utils import create_model_from_path
-
         model = self._trainer.accelerator.unwrap_model(self._trainer.model)
-        return create_model_from_path(
-            model.config._name_or_path, dtype=model.dtype, attn_implementation=model.config._attn_implementation,
-            trust_remote_code=self._trainer.args.trust_remote_code,
-        )  # fmt: skip
+        name, attention = model.config._name_or_path, model.config._attn_implementation
+        return type(model).from_pretrained(name, torch_dtype=model.dtype, attn_implementation=attention)
+
+
+def fused_head(model: Any, **settings: Any) -> None:
+    """Have a model return log-probabilities at a temperature, as TRL does; before 1.0 its loss divides by its own."""
+    with contextlib.suppress(ImportError):
+        from trl.trainer.utils import add_fused_lm_head
+
+        add_fused_lm_head(model, **settings)
 
 
 def adapted(trainer: Any) -> bool:

@@ -20,7 +20,7 @@ from stabilizer.control.judge import advance
 from stabilizer.control.permission import no_better_there
 from stabilizer.control.probe import COST, Probe
 from stabilizer.control.questions import Question, worth_asking_again
-from stabilizer.control.trial import Trial, plan, targets
+from stabilizer.control.trial import SETTLE, Trial, plan, targets
 from stabilizer.core.earnings import Paid
 from stabilizer.core.knobs import Checkpoint, Controls
 from stabilizer.core.records import Action, Cause, Finding
@@ -137,6 +137,44 @@ def test_a_way_back_that_was_taken_in_the_end_is_known_from_then_on() -> None:
     run.probe = lambda checkpoint: Probe(checkpoint.step, run.paid(), Paid(run.paid().rewards + 0.5))
     assert consider(run, ROLL_BACK, {}, need(run, "undetermined", fell, onset=61))
     assert run.engine.memory.tried_by(1, "roll-back", 1000)
+
+
+def meddled(growth: float, *turns: tuple[int, str, float]) -> Simulation:
+    """A run in which somebody turns knobs after some steps, and which gets 0.4 of its reward from step 60 on."""
+    run = Simulation("auto-full", breaks_at=10_000, growth=growth, outside=lambda tick: 0.4 if tick > 60 else 1.0)
+    turned = set()
+
+    def meddle(simulation: Simulation) -> list[Request]:
+        for turn in turns:
+            if simulation.step == turn[0] and turn not in turned:
+                turned.add(turn)
+                simulation.controls.set(f"control/{turn[1]}", turn[2])
+        return []
+
+    return run.run(120, meddle)
+
+
+@pytest.mark.parametrize(("growth", "waits"), [(0.008, True), (0.0, False)])
+def test_a_setting_is_not_restored_for_a_lower_reward_while_the_weights_improve(growth: float, waits: bool) -> None:
+    run = meddled(growth, (60, "lr_scale", 2.0))
+    fixes = [(action.remedy, action.entry) for action in run.actions if action.entry in ("applied", "rejected")]
+    assert (("restore-setting", "rejected") in fixes) is waits
+    assert (run.controls.get("control/lr_scale") == 2.0) is waits
+    if waits:
+        assert all(entry == "rejected" for _, entry in fixes), "nor is anything else changed for it"
+        text = next(a.text for a in run.actions if (a.remedy, a.entry) == ("restore-setting", "rejected"))
+        assert text.startswith("the run still learns under the changed setting, compared with step ")
+
+
+@pytest.mark.parametrize(("later", "together"), [(2, True), (SETTLE + 4, False)])
+def test_a_setting_that_changes_just_after_a_restored_one_is_restored_with_it(later: int, together: bool) -> None:
+    run = meddled(0.0, (40, "lr_scale", 4.0), (41 + later, "prompts", 4))
+    applied = [action for action in run.actions if action.entry == "applied"]
+    assert "control/lr_scale" in applied[0].change and run.controls.get("control/lr_scale") == 1.0
+    found = [action for action in applied if "control/prompts" in action.change]
+    assert bool(found and found[0].step == 42 + later) is together
+    kept = [action.action for action in run.actions if action.entry == "verified"]
+    assert not together or {applied[0].action, found[0].action} <= {*kept}
 
 
 def test_a_reward_that_fails_for_all_alike_is_no_reason_to_go_back() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import time
+from importlib.metadata import version
 from importlib.util import find_spec
 
 import pytest
@@ -21,9 +22,18 @@ if TRL:
     from stabilizer.core.knobs import KNOBS
     from stabilizer.core.records import Sample
     from stabilizer.guests.attach import attach
+    from stabilizer.guests.trl_knobs import SCALES
     from stabilizer.runs.reader import RunReader, read_records
     from stabilizer.runs.requests import ask
     from tests.guests.tiny_trl import WORDS, model, trainer
+
+    ADVANTAGES = KNOBS["control/advantage"].choices
+
+
+NEWER = TRL and version("trl") >= "1"
+"""Whether it is a present TRL, and not the one that Open-R1 pins: `make test-open-r1`."""
+newer = pytest.mark.skipif(not NEWER, reason="TRL 0.18 has no such trainer or setting")
+both = pytest.mark.parametrize("rloo", [False, pytest.param(True, marks=newer)])
 
 
 def weights(of):
@@ -45,7 +55,7 @@ def turn(guest, plan):
     return changes
 
 
-@pytest.mark.parametrize("rloo", [False, True])
+@both
 def test_every_step_is_a_row_equal_to_trls_own_log(tmp_path, rloo):
     run = trainer(tmp_path / "out", rloo=rloo)
     guest = attach(run, runs=tmp_path / "runs")
@@ -57,7 +67,9 @@ def test_every_step_is_a_row_equal_to_trls_own_log(tmp_path, rloo):
         "reward/mean": "reward", "optim/grad_norm": "grad_norm", "optim/lr": "learning_rate", "policy/loss": "loss",
         "policy/entropy": "entropy", "rollout/length_mean": "completions/mean_length",
     }.items():  # fmt: skip
-        assert view.series(ours).values.tolist() == pytest.approx([row[theirs] for row in logged], rel=1e-5, abs=1e-6)
+        shown = [row[theirs] for row in logged if NEWER or theirs != "entropy"]
+        rounded = 1e-6 if NEWER or theirs != "loss" else 5e-5  # four digits before transformers 5
+        assert view.series(ours).values.tolist() == pytest.approx(shown, rel=1e-5, abs=rounded)
     about = json.loads((guest.path / "run.json").read_text())
     assert about["trainer"] == "trl" and about["config"]["num_generations"] == 4 and about["versions"]["trl"]
     assert json.loads((guest.path / "status.json").read_text())["state"] == "finished"
@@ -178,8 +190,10 @@ def test_a_reference_that_cannot_be_loaded_leaves_beta_at_zero(tmp_path, capsys)
         ("temperature", 0.5, lambda run: (run.temperature, run.generation_config.temperature)),
         ("max_completion", 4, lambda run: (run.max_completion_length, run.generation_config.max_new_tokens)),
         ("inner_epochs", 1, lambda run: (run.num_iterations,)),
-        ("advantage", 1, lambda run: ({"group": 0, "none": 1, "batch": 2}[run.scale_rewards],)),
-        ("entropy_coef", 0.05, lambda run: (run.entropy_coef, run._entropy_bonus_enabled * 0.05)),
+        ("advantage", 1, lambda run: (ADVANTAGES.index(SCALES[run.scale_rewards]),)),
+        pytest.param(
+            "entropy_coef", 0.05, lambda run: (run.entropy_coef, run._entropy_bonus_enabled * 0.05), marks=newer
+        ),
         ("prompts", 8, lambda run: (run.args.gradient_accumulation_steps * 2,)),
     ],
 )
@@ -193,6 +207,7 @@ def test_a_knob_reaches_every_place_that_reads_it(tmp_path, knob, value, seen):
     assert rows[:2] != rows[2:4] and rows[-1] == pytest.approx(value)
 
 
+@newer
 def test_rloo_has_the_knobs_of_its_settings(tmp_path):
     run = trainer(tmp_path / "out", steps=8, rloo=True, beta=0.0)
     guest = attach(run, runs=tmp_path / "runs")
@@ -203,6 +218,7 @@ def test_rloo_has_the_knobs_of_its_settings(tmp_path):
     assert "control/advantage" not in guest._controls and "control/entropy_coef" not in guest._controls
 
 
+@newer
 def test_a_new_temperature_is_the_learners_too(tmp_path):
     """With the learner at another temperature the first ratio would not be 1, and some tokens would be clipped."""
     run = trainer(tmp_path / "out", steps=6, num_iterations=1, steps_per_generation=2, learning_rate=0.0)
@@ -243,7 +259,7 @@ def test_what_others_turn_shows_in_the_rows(tmp_path):
 # --- checkpoints of ours ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("policy", ["full", "adapter", "rloo"])
+@pytest.mark.parametrize("policy", ["full", "adapter", pytest.param("rloo", marks=newer)])
 def test_a_return_restores_weights_optimizer_and_schedule_bit_for_bit(tmp_path, policy):
     adapters = LoraConfig(task_type="CAUSAL_LM", target_modules=["q_proj", "v_proj"]) if policy == "adapter" else None
     run = trainer(
@@ -300,7 +316,7 @@ def jumping(folder, remedy, **settings):
     return run, guest
 
 
-@pytest.mark.parametrize("rloo", [False, True])
+@both
 def test_auto_full_finds_a_jump_of_the_rate_and_puts_it_back(tmp_path, rloo):
     run, guest = jumping(tmp_path, "auto-full", rloo=rloo)
     run.train()
@@ -448,7 +464,8 @@ def test_only_the_main_process_has_a_run(tmp_path):
 def test_the_knobs_are_named_when_it_begins(tmp_path, capsys):
     attach(trainer(tmp_path / "out"), runs=tmp_path / "runs").finish()
     said = capsys.readouterr().out
-    assert "knobs: lr, epsilon_low, epsilon_high, max_grad_norm, entropy_coef, beta, temperature," in said
+    entropy = "entropy_coef, " if NEWER else ""
+    assert f"knobs: lr, epsilon_low, epsilon_high, max_grad_norm, {entropy}beta, temperature," in said
 
 
 @pytest.mark.parametrize("part", ["row", "samples", "saw_norm", "saw_loss"])

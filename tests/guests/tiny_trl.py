@@ -50,6 +50,7 @@ def trainer(
         "per_device_train_batch_size": 8, "num_generations": 4, "max_completion_length": 8, "learning_rate": 1e-3,
         "save_strategy": "no", "disable_tqdm": True, "logging_steps": 1, "seed": 0, "lr_scheduler_type": "constant",
     }  # fmt: skip
+    arguments |= {} if rloo else {"beta": 0.0}  # 0.04 before TRL 0.19
     start = Path(folder).with_name("start")  # a reference is loaded by the name of the model
     model().save_pretrained(start)
     torch.manual_seed(0)
