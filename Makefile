@@ -6,6 +6,8 @@ VLLM_VENV     ?= .venv-vllm
 VLLM_VERSION  ?= 0.32.0
 TRL_VENV      ?= .venv-trl
 TRL_VERSION   ?= 1.16.0
+# Further packages of that environment, such as the transformers of an older TRL.
+TRL_WITH      ?=
 GUESTS_VENV   ?= .venv-guests
 RL_VENV       ?= .venv-rl
 MCP_VENV      ?= .venv-mcp
@@ -36,7 +38,7 @@ SINKS_PY := $(SINKS_VENV)/bin/python
 RUN := OMP_WAIT_POLICY=PASSIVE TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 $(PY)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all test-vllm test-trl test-guests test-rl-trainers test-mcp test-sinks vllm-env lint bench trust sbom gpu-check docs notebooks screenshots lock clean
+.PHONY: help install demo test test-all test-vllm test-trl test-old-trl test-guests test-rl-trainers test-mcp test-sinks vllm-env lint bench trust sbom gpu-check docs notebooks screenshots lock clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -69,6 +71,7 @@ test-all: $(VENV)/.installed ## everything: the slow and the browser tests, and 
 	@$(RUN) -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --require-browser -m 'not vllm' $(ARGS)
 	@$(MAKE) --no-print-directory test-vllm
 	@$(MAKE) --no-print-directory test-trl
+	@$(MAKE) --no-print-directory test-old-trl
 	@$(MAKE) --no-print-directory test-guests
 	@$(MAKE) --no-print-directory test-rl-trainers
 	@$(MAKE) --no-print-directory test-mcp
@@ -79,6 +82,10 @@ test-vllm: $(VLLM_VENV)/.installed ## train through the real vLLM, on a CPU, in 
 
 test-trl: $(TRL_VENV)/.installed ## train inside the real TRL, in an environment of its own
 	@$(RUN:$(PY)=$(TRL_PY)) -m pytest -q $(ARGS) tests/guests
+
+test-old-trl: ## the same in the TRL and transformers that Open-R1 pins
+	@$(MAKE) --no-print-directory test-trl TRL_VENV=.venv-open-r1 TRL_VERSION=0.18.0 \
+	  TRL_WITH='transformers==4.52.3 accelerate==1.4.0'
 
 test-guests: $(GUESTS_VENV)/.installed ## train inside Lightning, Stable-Baselines3, accelerate and transformers, likewise
 	@$(RUN:$(PY)=$(GUESTS_PY)) -m pytest -q $(ARGS) tests/guests/test_adapters.py
@@ -98,7 +105,7 @@ $(TRL_VENV)/.installed: pyproject.toml
 	@$(TRL_PIP) $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) 'torch==$(TORCH_VERSION)+cpu' 2>/dev/null \
 	  || $(TRL_PIP) $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) 'torch==$(TORCH_VERSION)'
 	@$(TRL_PY) -c 'from importlib.metadata import version; print("torch==" + version("torch"))' > $(TRL_VENV)/torch.txt
-	@$(TRL_PIP) -e . 'trl==$(TRL_VERSION)' 'peft>=0.18' 'pytest>=8' -c $(TRL_VENV)/torch.txt
+	@$(TRL_PIP) -e . 'trl==$(TRL_VERSION)' $(TRL_WITH) 'peft>=0.18' 'pytest>=8' -c $(TRL_VENV)/torch.txt
 	@touch $@
 
 $(GUESTS_VENV)/.installed: pyproject.toml

@@ -144,7 +144,7 @@ def restoring_more(trial: Trial, now: Situation) -> FollowUp | None:
     turned = now.turns(trial.onset) if trial.back and trial.ticks < SETTLE and trial.depth < DEEPEST else []
     if all(turn.step < now.view.step for turn in turned):
         return None
-    change = {turn.knob: (turn.now, turn.was) for turn in turned}
+    change: Change = {turn.knob: (turn.now, turn.was) for turn in turned}
     text = f"{', '.join(change)} changed just after what {trial.action} restored, and is restored too"
     return FollowUp(RESTORE, change, now, trial.onset, trial.margin, text, under=trial)
 

@@ -284,8 +284,6 @@ def _fixed(trainer: Any) -> Iterator[tuple[str, str]]:
     if any(getattr(trainer, loss, None) is not None for loss in ("liger_grpo_loss", "liger_loss")):
         for name in ("epsilon_low", "epsilon_high", "beta", "temperature"):
             yield name, f"{name}: Liger's loss keeps the value that it was made with"
-    if getattr(trainer.args, "chunk_lm_head_size", None) is not None:
-        yield "temperature", "temperature: the chunked head keeps the value that it was made with"
 
 
 def _sampler(trainer: Any) -> Any:

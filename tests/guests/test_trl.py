@@ -31,7 +31,7 @@ if TRL:
 
 
 NEWER = TRL and version("trl") >= "1"
-"""Whether it is a present TRL, and not the one that Open-R1 pins: `make test-open-r1`."""
+"""Whether it is a present TRL, and not the one that Open-R1 pins: `make test-old-trl`."""
 newer = pytest.mark.skipif(not NEWER, reason="TRL 0.18 has no such trainer or setting")
 both = pytest.mark.parametrize("rloo", [False, pytest.param(True, marks=newer)])
 
