@@ -369,8 +369,9 @@ class Executor:
         return self._context.mode != "suggest" and proposed.safety != "advice"
 
     def _close(self, action: Action, entry: JournalEntry, text: str) -> None:
-        data = {"interrupted": True}
-        self._ledger.write(replace(action, entry=entry, text=text, data=data, origin="remedy", reason="interrupted"))
+        """Close an action at the step from which the run goes on, not at the one at which it was begun."""
+        now: dict[str, Any] = {"step": max(action.step, self._context.watch.step), "data": {"interrupted": True}}
+        self._ledger.write(replace(action, entry=entry, text=text, origin="remedy", reason="interrupted", **now))
 
 
 def _probed(trial: Trial) -> list[str]:

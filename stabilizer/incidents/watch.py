@@ -130,6 +130,11 @@ class Watch:
         self._unexplained: set[int] = set()
         """Incidents that changed at this tick: each is explained once, after all detectors were asked."""
 
+    @property
+    def step(self) -> int:
+        """The step of the newest view; 0 before the first."""
+        return self._steps[-1] if self._steps else 0
+
     def tick(self, view: RunView) -> list[Finding]:
         """Ask every detector about `view`; returns findings that opened, got worse, changed state or closed."""
         changed: list[Finding] = []

@@ -244,6 +244,18 @@ def test_it_is_put_back_once_a_run_and_a_restart_knows_that() -> None:
     assert again.controls.get("control/lr_scale") == 0.5
 
 
+def test_a_trial_that_was_cut_off_is_undone_at_the_step_from_which_the_run_goes_on() -> None:
+    run = Simulation("auto-safe", breaks_at=10_000).run(40)
+    run.watch.incidents.append(Incident(1, 38))
+    trial = planned(run, "a1", LOWER_LR, LOWER_LR.change(run.controls.values()) or {}, 1, 38, "lr-too-high")
+    run.engine.executor.apply(trial, run.history.view())
+    assert run.run(43).controls.get("control/lr_scale") < 1.0
+    run.engine = RemedyEngine("auto-safe", run.controls, run.watch, run, tuple(run.actions))
+    undone = run.actions[-1]
+    assert (undone.entry, undone.reason, undone.step) == ("reverted", "interrupted", 43)
+    assert run.controls.get("control/lr_scale") == 1.0
+
+
 @pytest.mark.parametrize(("drifts_at", "left"), [(10_000, ["reverted"]), (75, [])])
 @pytest.mark.parametrize("restarted", [False, True])
 def test_what_was_kept_to_hold_steps_back_goes_when_they_are_small_and_stays_while_they_are_not(
