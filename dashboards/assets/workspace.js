@@ -591,12 +591,12 @@
     groupRow: function (members, label, on, colours, columns) {
       const self = this, ids = members.filter((row) => row.drawable).map((row) => row.id);
       const shown = ids.filter((id) => on.has(id)), all = shown.length === ids.length && ids.length > 0;
-      const text = members[0].groupLabel || label;
+      const text = members[0].groupLabel || label, part = shown.length && shown.length < members.length ? shown.length + " of " : "";
       const made = element("tr", { class: "workspace-group" }, [
         element("td", { class: "workspace-eye" }, [this.eye(all, (all ? "hide " : "show ") + "all runs of " + text, function () { self.toggle(ids, !all); })]),
         element("th", { scope: "row", class: "workspace-name", colspan: String(1 + columns) }, [
           this.swatch(shown.length ? colours.get(shown[0]) : null),
-          element("span", { text: text, title: text }), element("span", { class: "pill tiny", text: String(members.length) }),
+          element("span", { text: text, title: text }), element("span", { class: "pill tiny", text: part + members.length, title: "runs that are shown, and runs of the group" }),
         ]),
       ]);
       const known = this.tableRows.get("=" + label);

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
+from typing import Any
 
 import plotly.graph_objects as go
 
@@ -14,7 +15,7 @@ from dashboards.data.followed_run import Reader
 from dashboards.data.run_page import ranked
 from dashboards.data.trials import facts_of, trials_of
 from stabilizer.core.metrics import VOCABULARY
-from stabilizer.core.records import Finding, RemedyAdvice
+from stabilizer.core.records import Event, Finding, RemedyAdvice
 from stabilizer.core.text import rounded, short
 from stabilizer.detectors.manual import all_detectors, sections
 from stabilizer.figures import Theme
@@ -133,20 +134,25 @@ def timeline(page: IncidentDetails, theme: Theme) -> go.Figure | None:
     return order_figure(page.signals, page.onset, incident.findings, noticed=incident.detected, theme=theme)
 
 
-def charts(reader: Reader, page: IncidentDetails, theme: Theme) -> list[tuple[str, go.Figure]]:
-    """Charts of the metrics involved, around the onset: those the findings mention, then those that departed."""
+def charts(
+    reader: Reader, page: IncidentDetails, theme: Theme, notes: Sequence[Event] = ()
+) -> list[tuple[str, go.Figure]]:
+    """Charts of the metrics involved, around the onset: those the findings mention, then those that departed; with the
+    notes of viewers."""
     incident = page.incident
     view, _ = _lineage(reader, incident)
     spoken = [name for finding in incident.findings for name in sorted(concerns(finding)) if name in view]
     names = dict.fromkeys([*spoken, *(signal.metric for signal in page.signals if signal.metric in view)])
-    return [(name, _around(reader, view, name, page.low, page.high, theme)) for name in list(names)[:MAX_CHARTS]]
+    events = [*view.events(), *notes]
+    return [(name, _around(reader, view, name, page, events, theme)) for name in list(names)[:MAX_CHARTS]]
 
 
-def _around(reader: Reader, view: RunView, name: str, low: int, high: int, theme: Theme) -> go.Figure:
+def _around(
+    reader: Reader, view: RunView, name: str, page: IncidentDetails, events: Sequence[Event], theme: Theme
+) -> go.Figure:
     made = [action for action in reader.actions if action.attempt <= view.attempt]  # later attempts are another lineage
-    figure = around(
-        view, name, low, high, findings=_found(reader, view), events=view.events(), actions=made, theme=theme
-    )
+    shown: dict[str, Any] = {"findings": _found(reader, view), "events": events, "actions": made, "theme": theme}
+    figure = around(view, name, page.low, page.high, **shown)
     # As wide as its points, so that it grows with them; a span that changed would undo what somebody zoomed to.
     return figure.update_layout(uirevision=escape(name)).update_xaxes(range=None)
 

@@ -156,7 +156,7 @@ def _grown(
         with followed.lock:
             reader = followed.refresh()
             page = incident_details(reader, key) if reach[0] < min(reach[1], reader.history.step) else None
-            return (page, dict(charts(reader, page, theme))) if page else None
+            return (page, dict(charts(reader, page, theme, followed.annotations()))) if page else None
     except Exception:  # the page reports it when it is next redrawn
         return None
 
@@ -183,7 +183,7 @@ def _now(runs: Runs, run: str, key: str, followed: FollowedRun, theme: Theme) ->
             if page is None:
                 return [_nothing(run, key)], [], None
             words = _words(runs, run, followed.path, page, theme)
-            drawn = charts(reader, page, theme)
+            drawn = charts(reader, page, theme, followed.annotations())
             said = {name: meaning_words(reader.history.view(), name) for name, _ in drawn}
             rest = [*_charts(drawn, page, said), html.Section(_lookalikes(page), className="column")]
     except Exception as error:  # whatever a directory holds, the page stays up and reports it

@@ -12,6 +12,7 @@ from page_client import CALM, RUN, Client
 
 from dashboards.components.remarks import typed
 from dashboards.data.comparison import Comparer, Question
+from dashboards.data.incident_details import charts, incident_details
 from dashboards.data.live_updates import full_update, update_since
 from dashboards.data.run_registry import Runs
 from dashboards.data.viewer_file import MAX_ANNOTATIONS, Annotation, Remarks, ViewerFile
@@ -78,6 +79,16 @@ def test_a_note_stands_on_the_charts_and_the_timeline_of_a_comparison(runs: Runs
     figure = many_figure(found.charts[0].curves, found.charts[0].places, x_title="", notes=[(mark, 1)])
     assert figure.layout.shapes[0].x0 == 40 and "&lt;b&gt;new" in figure.layout.annotations[0].hovertext
     assert asked.without_stamps == replace(asked, notes=())
+
+
+def test_a_note_stands_on_the_charts_of_an_incident_that_it_is_near(runs: Runs) -> None:
+    assert runs.home.note(RUN, Remarks(annotations=(Annotation(265, TEXT), Annotation(3, "far")))) == ""
+    followed = runs.get(RUN)
+    reader = followed.refresh()
+    found = charts(reader, incident_details(reader, "2"), "light", followed.annotations())
+    assert found and all(
+        "note</b> at step 265" in drawn(figure)[0] and "far" not in drawn(figure)[0] for _, figure in found
+    )
 
 
 def test_the_run_stays_untouched(runs: Runs, runs_folder: Path) -> None:
