@@ -59,7 +59,7 @@ def test_runs_are_shown_hidden_grouped_and_found_again_in_the_address(watched: W
     watched.until(lambda: page.evaluate(LINES, "reward/mean") == 3)
     page.get_by_label("group runs").select_option("seeds")
     watched.until(lambda: page.evaluate(LINES, "reward/mean") == 2)  # a median of two seeds, and a run
-    assert page.locator(".workspace-group .pill").first.text_content() == "2 of 3"
+    watched.until(lambda: "2 of 3" in page.locator(".workspace-group .pill").all_text_contents())
     page.get_by_label("pin optim/lr").click()
     watched.until(lambda: page.locator(".workspace-section h2").first.text_content().startswith("▾ Pinned"))
     page.reload()
