@@ -217,28 +217,11 @@ TROUBLES = (
         "detrimental to performance.",
     ),
     Trouble(
-        id="deepspeed/not-installed-parts",
-        shows=("async_io requires the dev libaio .so object and headers but these were not found", "Please specify the CUTLASS repo directory as environment "
-               "variable $CUTLASS_PATH", "sparse_attn requires a torch version", "using untested triton version"),
-        cause="DeepSpeed lists parts it could not offer here: a remark about parts that training does not use, no cause of a failure",
-        fix="nothing, unless you use NVMe offload (apt install libaio-dev); look further down for the error",
-        source="deepspeedai/DeepSpeed: op_builder", severity="info", certainty="certain",
-        example="[WARNING]  async_io requires the dev libaio .so object and headers but these were not found.",
-    ),
-    Trouble(
         id="deepspeed/config-not-read",
         shows=("Expected a string path to an existing deepspeed config, or a dictionary",),
         cause="the DeepSpeed configuration that is named does not exist there, seen from the folder the program starts in",
         fix="give an absolute path to the JSON file, and check that every node has it",
         source="deepspeedai/DeepSpeed: runtime/config.py", certainty="certain", kind="config-error",
         example="ValueError: Expected a string path to an existing deepspeed config, or a dictionary or a valid base64. Received: ds_config.json",
-    ),
-    Trouble(
-        id="deepspeed/trace-cache",
-        shows=("Invalidate trace cache @ step {step}",),
-        cause="the order of layers differed from the step before (experts, images, answers of other shapes), so ZeRO-3 cannot fetch ahead: slower, no fault",
-        fix="nothing; for mixtures of experts set z3_leaf_modules to the expert block",
-        source="deepspeedai/DeepSpeed: zero/partitioned_param_coordinator.py", severity="info", certainty="certain",
-        example="Invalidate trace cache @ step 10 and module 271: cache has only 270 modules",
     ),
 )  # fmt: skip

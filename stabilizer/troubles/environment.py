@@ -170,14 +170,6 @@ TROUBLES = (
         example="RuntimeError: stack expects each tensor to be equal size, but got [12] at entry 0 and [15] at entry 1",
     ),
     Trouble(
-        id="llama-factory/reward-model",
-        shows=("`reward_model` is necessary for PPO training",),
-        cause="PPO of LLaMA-Factory needs a reward model",
-        fix="train one (stage: rm) and set reward_model to its path",
-        source="hiyouga/LLaMA-Factory: hparams/parser.py", certainty="certain", kind="config-error",
-        example="ValueError: `reward_model` is necessary for PPO training.",
-    ),
-    Trouble(
         id="ray/not-registered",
         shows=("Failed to register worker", "The current node timed out during startup", "Raylet exited unexpectedly",
                "Some workers of the worker process({pid}) have not registered within the timeout",
@@ -511,14 +503,6 @@ TROUBLES = (
         example="RuntimeError: a leaf Variable that requires grad is being used in an in-place operation.",
     ),
     Trouble(
-        id="torch/no-inf-checks",
-        shows=("No inf checks were recorded for this optimizer",),
-        cause="with fp16 no parameter of the optimizer got a gradient in this step: all are frozen, the adapter is not active, or the loss was skipped",
-        fix="model.print_trainable_parameters() must show some; load adapters with is_trainable=True, call model.train(), and prefer bf16=True",
-        source="pytorch/pytorch: amp/grad_scaler.py", certainty="likely", kind="config-error",
-        example="AssertionError: No inf checks were recorded for this optimizer.",
-    ),
-    Trouble(
         id="torch/matrix-shapes",
         shows=("mat1 and mat2 shapes cannot be multiplied ({a:w} and {b:w})", "mat1 and mat2 shapes cannot be multiplied"),
         cause="a layer gets an input of another width than it was made for: parts of different models are combined (a value or reward head, a vision projector, a quantised "
@@ -556,15 +540,6 @@ TROUBLES = (
         source="python: requests", certainty="certain", kind="infrastructure",
         example="requests.exceptions.SSLError: HTTPSConnectionPool(host='cdn.x.co', port=443): Max retries exceeded (Caused by SSLError(SSLCertVerificationError(1, "
         "'certificate verify failed'",
-    ),
-    Trouble(
-        id="hub/server-error",
-        shows=("500 Server Error: Internal Server Error for url: https://huggingface.co", "504 Server Error: Gateway Time-out for url: https://huggingface.co", "503 Server Error: "
-               "Service Temporarily Unavailable for url: https://huggingface.co"),
-        cause="the hub itself answered with an error",
-        fix="try again later (status.huggingface.co); HF_HUB_OFFLINE=1 if the files are cached; hub_strategy='end' or push_to_hub=False so that a training does not depend on it",
-        source="huggingface/huggingface_hub", certainty="certain", kind="infrastructure",
-        example="huggingface_hub.errors.HfHubHTTPError: 500 Server Error: Internal Server Error for url: https://huggingface.co/api/models/x (Request ID: 1)",
     ),
     Trouble(
         id="trl/ppo-value-model",

@@ -317,41 +317,6 @@ TROUBLES = (
         example="datasets.exceptions.NonMatchingSplitsSizesError: [{'expected': SplitInfo(name='train', num_examples=7473)",
     ),
     Trouble(
-        id="datasets/map-died",
-        shows=("One of the subprocesses has abruptly died during map operation",),
-        cause="a process of dataset.map was killed, nearly always because main memory was full, or it crashed in compiled code",
-        fix="num_proc=1 shows the real error; fewer processes, a smaller batch_size and writer_batch_size (100 with images), keep_in_memory=False",
-        source="huggingface/datasets: map", certainty="likely", kind="out-of-memory",
-        example="RuntimeError: One of the subprocesses has abruptly died during map operation.To debug the error, disable multiprocessing.",
-    ),
-    Trouble(
-        id="datasets/hash",
-        shows=("couldn't be hashed properly, a random hash was used instead",),
-        cause="the function given to dataset.map cannot be fingerprinted, so its result is computed again in every run and on every rank",
-        fix="use a module-level function without models or open files in it; harmless otherwise",
-        source="huggingface/datasets: fingerprint.py", severity="info", certainty="certain",
-        example="Parameter 'function'=<function f> of the transform datasets.arrow_dataset.Dataset._map_single couldn't be hashed properly, a random "
-        "hash was used instead.",
-    ),
-    Trouble(
-        id="tokenizers/fork",
-        shows=("The current process just got forked, after parallelism has already been used",),
-        cause="a process was copied after tokenizers had used threads, so they are switched off in the copy: slower, and no cause of a failure",
-        fix="export TOKENIZERS_PARALLELISM=false silences it",
-        source="huggingface/tokenizers", severity="info", certainty="certain",
-        example="huggingface/tokenizers: The current process just got forked, after parallelism has already been used. Disabling parallelism to "
-        "avoid deadlocks...",
-    ),
-    Trouble(
-        id="pyarrow/nested-chunks",
-        shows=("Nested data conversions not implemented for chunked array outputs",),
-        cause="a nested column of the Parquet file (messages, images) is larger than 2 GB in one row group, which pyarrow cannot read",
-        fix="write the file again in smaller row groups: df.to_parquet(path, row_group_size=1000) or dataset.to_parquet with a smaller batch_size; "
-        "keep images as paths",
-        source="verl-project/verl: data preparation", certainty="certain", kind="config-error",
-        example="pyarrow.lib.ArrowNotImplementedError: Nested data conversions not implemented for chunked array outputs",
-    ),
-    Trouble(
         id="pyarrow/not-parquet",
         shows=("Parquet magic bytes not found in footer", "Could not open Parquet input source"),
         cause="the file is no Parquet file: a Git LFS pointer or an error page was downloaded, the download was cut, or it is JSON under another name",
@@ -362,22 +327,24 @@ TROUBLES = (
     ),
     Trouble(
         id="pyarrow/offset-overflow",
-        shows=("offset overflow while concatenating arrays",),
-        cause="a text column exceeds 2 GB in one piece, which pyarrow's 32-bit offsets cannot hold",
-        fix="cast the column to large_string, or work in smaller pieces (batch_size and writer_batch_size of map, shards)",
+        shows=("offset overflow while concatenating arrays", "Nested data conversions not implemented for chunked array outputs"),
+        cause="a column (texts, nested messages, images) is larger than 2 GB in one piece or row group, which pyarrow cannot hold or read",
+        fix="write smaller row groups (df.to_parquet(path, row_group_size=1000), dataset.to_parquet with a smaller batch_size), cast texts to large_string, batch_size and writer_batch_size of "
+        "map, and keep images as paths",
         source="apache/arrow", certainty="certain", kind="config-error",
         example="pyarrow.lib.ArrowInvalid: offset overflow while concatenating arrays",
     ),
     Trouble(
         id="hub/not-found-or-private",
         shows=("Repository Not Found for url", "RepositoryNotFoundError", "Cannot access gated repo for url", "401 Client Error: Unauthorized for url: https://huggingface.co",
-               "Invalid username or password.", "Invalid user token", "Invalid credentials in Authorization header"),
-        cause="the hub knows no such repository for this user: a path without a folder of that name here (then the name is asked for on the hub), misspelled, "
-        "private, or the token is missing, expired or wrong",
-        fix="a folder of your own: give its full path on this machine and see that adapter_config.json or config.json is in it. A repository: check owner/name; huggingface-cli login, or export HF_TOKEN=... in the environment of every process (Ray: runtime_env env_vars)",
+               "Invalid username or password.", "Invalid user token", "Invalid credentials in Authorization header", "You are trying to access a gated repo",
+               "Access to model {name:w} is restricted"),
+        cause="the hub knows no such repository for this user: a path without a folder of that name here (then the name is asked for on the hub), misspelled, private, gated (its licence is not "
+        "accepted), or the token is missing, expired or wrong",
+        fix="a folder of your own: give its full path on this machine and see that adapter_config.json or config.json is in it. A repository: check owner/name, accept the licence on its page; "
+        "huggingface-cli login, or export HF_TOKEN=... in the environment of every process (Ray: runtime_env env_vars)",
         source="huggingface/huggingface_hub: errors", certainty="certain", kind="config-error",
-        example="huggingface_hub.errors.RepositoryNotFoundError: 401 Client Error. (Request ID: Root=1) Repository Not Found for url: "
-        "https://huggingface.co/api/models/me/x.",
+        example="huggingface_hub.errors.RepositoryNotFoundError: 401 Client Error. (Request ID: Root=1) Repository Not Found for url: https://huggingface.co/api/models/me/x.",
     ),
     Trouble(
         id="hub/no-rights",
@@ -442,10 +409,12 @@ TROUBLES = (
     ),
     Trouble(
         id="wandb/permission",
-        shows=("permission denied ({code:t})...wandb", "Error while calling W&B API: permission denied", "Error while calling W&B API: project not "
-               "found", "Error while calling W&B API: entity", "user is not logged in", "API key must be 40 characters long"),
-        cause="W&B refuses the key, the entity or the project",
-        fix="wandb login --relogin with a key of this server; WANDB_ENTITY must be your user or a team of yours; or WANDB_MODE=offline",
+        shows=("permission denied ({code:t})...wandb", "Error while calling W&B API: permission denied", "Error while calling W&B API: project not found",
+               "Error while calling W&B API: entity", "user is not logged in", "API key must be 40 characters long", "api_key not configured (no-tty)",
+               "wandb: ERROR api_key not configured"),
+        cause="W&B refuses the key, the entity or the project, or has no key and no terminal to ask at",
+        fix="wandb login --relogin with a key of this server, or export WANDB_API_KEY=...; WANDB_ENTITY must be your user or a team of yours; or WANDB_MODE=offline, report_to='none' (TRL), "
+        "trainer.logger=['console'] (veRL)",
         source="wandb/wandb: errors", certainty="certain", kind="config-error",
         example="wandb: ERROR Error while calling W&B API: permission denied (<Response [403]>)",
     ),
@@ -574,9 +543,12 @@ TROUBLES = (
     ),
     Trouble(
         id="service/gateway",
-        shows=("502 Server Error: Bad Gateway", "502 Bad Gateway", "503 Service Unavailable", "504 Gateway Time-out"),
-        cause="a proxy stands between the program and its server, or the server behind it is down or overloaded",
-        fix="unset http_proxy and https_proxy (or no_proxy for the server's address) for local servers, then look at the server's log and load",
+        shows=("502 Server Error: Bad Gateway", "502 Bad Gateway", "503 Service Unavailable", "504 Gateway Time-out",
+               "500 Server Error: Internal Server Error for url: https://huggingface.co", "504 Server Error: Gateway Time-out for url: https://huggingface.co",
+               "503 Server Error: Service Temporarily Unavailable for url: https://huggingface.co"),
+        cause="a proxy stands between the program and its server, or the server itself is down or overloaded",
+        fix="of the hub: try again later (status.huggingface.co), HF_HUB_OFFLINE=1 if the files are cached, push_to_hub=False. Of a local server: unset http_proxy and https_proxy (or no_proxy "
+        "for its address), then look at its log and load",
         source="python: requests", certainty="possible", kind="infrastructure",
         example="requests.exceptions.HTTPError: 502 Server Error: Bad Gateway for url: http://127.0.0.1:8000/generate/",
     ),

@@ -44,11 +44,12 @@ TROUBLES = (
     ),
     Trouble(
         id="nccl/child-failed",
-        shows=("torch.distributed.elastic.multiprocessing.errors.ChildFailedError",),
-        cause="torchrun reports that one of its processes failed and ends the others; this is not the error itself",
-        fix="look above for the traceback of the rank that is named as root cause (first observed failure); without one, "
-        "exit code -9 means that the kernel or the scheduler killed it (memory), -11 a crash in compiled code",
-        source="pytorch/pytorch: torch/distributed/elastic", consequence=True, certainty="possible", kind="infrastructure",
+        shows=("torch.distributed.elastic.multiprocessing.errors.ChildFailedError", "subprocess.CalledProcessError: Command '[", "CalledProcessError: Command '[",
+               "exits with return code = {code}", "returned non-zero exit status {code}."),
+        cause="a launcher reports that a program it started failed, and ends the others; this is not the error itself",
+        fix="look above for the first traceback, of the rank that is named as root cause; without one the exit status tells: -9 or 137 was killed (memory, the scheduler), -11 or 139 crashed in "
+        "compiled code, -6 aborted, 1 an exception. Run it with one process (python SCRIPT) to see the error at the end",
+        source="pytorch/pytorch: torch/distributed/elastic", certainty="possible", consequence=True, kind="infrastructure",
         example="torch.distributed.elastic.multiprocessing.errors.ChildFailedError:",
     ),
     Trouble(

@@ -75,15 +75,6 @@ TROUBLES = (
         example="AssertionError: When overlap_grad_reduce is True, config.no_sync_func must be None; a custom no_sync_func is not supported",
     ),
     Trouble(
-        id="slime/router-unhealthy",
-        shows=("Failed to connect to router", "No healthy workers available", "No available workers (all circuits open or unhealthy)"),
-        cause="the SGLang router has no healthy engine behind it: engines are still loading, crashed, or a proxy is in "
-        "between",
-        fix="look into the engines' logs for the first error, unset http_proxy, and allow more time for loading",
-        source="THUDM/slime#1058", kind="infrastructure", consequence=True, certainty="possible",
-        example="httpx.HTTPStatusError: 503: No available workers (all circuits open or unhealthy)",
-    ),
-    Trouble(
         id="sglang/memory-pool",
         shows=("Not enough memory. Please try to increase --mem-fraction-static", "Loading weights...mem-fraction-static"),
         cause="after the weights SGLang has no memory left for its KV cache within mem_fraction_static",
@@ -102,18 +93,6 @@ TROUBLES = (
         "has positions for",
         source="sgl-project/sglang: tokenizer_manager.py", certainty="certain", kind="config-error",
         example="ValueError: The input (9012 tokens) is longer than the model's context length (8192 tokens).",
-    ),
-    Trouble(
-        id="sglang/scheduler-died",
-        shows=("Scheduler hit an exception", "Rank {rank} scheduler is dead", "SIGQUIT received. ...It usually means one child failed",
-               "Received sigquit from a child process. It usually means the child failed", "DetokenizerManager hit an exception",
-               "TokenizerManager hit an exception", "Initialization failed. warmup error", "Server process terminated unexpectedly",
-               "Scheduler watchdog timeout"),
-        cause="a part of the SGLang server failed; this line only reports it",
-        fix="read the first traceback near it: most often GPU memory, a model it cannot load, a kernel package (sgl-kernel, flashinfer) or "
-        "attention backend that does not fit the GPU",
-        source="sgl-project/sglang: scheduler.py", consequence=True, certainty="possible", kind="infrastructure",
-        example="[2025-03-02 10:00:12] Scheduler hit an exception: Traceback (most recent call last):",
     ),
     Trouble(
         id="sglang/watchdog",
@@ -240,14 +219,6 @@ TROUBLES = (
         source="verl-project/verl#6673", certainty="possible", kind="infrastructure",
         example="requests.exceptions.ReadTimeout: HTTPConnectionPool(host='127.0.0.1', port=6000): Read timed out. (read "
         "timeout=60)",
-    ),
-    Trouble(
-        id="reward/rate-limit",
-        shows=("openai.RateLimitError", "Error code: 429"),
-        cause="the judge's service refuses requests: too many at a time",
-        fix="limit the requests at a time, retry with growing pauses, or serve the judge yourself",
-        source="openai/openai-python: errors", certainty="certain", kind="infrastructure",
-        example="openai.RateLimitError: Error code: 429 - {'error': {'message': 'Rate limit reached'}}",
     ),
     Trouble(
         id="sglang/health-check",
@@ -490,14 +461,6 @@ TROUBLES = (
         work=lambda values: {"how": f" ({values['least']} and {values['local']} GB)" if "least" in values else ""},
         example="ValueError: The memory capacity is unbalanced. Some GPUs may be occupied by other processes. pre_model_load_memory=16.28, "
         "local_gpu_memory=46.81, local_gpu_memory * 0.9=42.1",
-    ),
-    Trouble(
-        id="sglang/optional-model",
-        shows=("Ignore import error when loading sglang.srt.models",),
-        cause="a model that SGLang could offer was left out, because a package of it is missing: a remark, unless it is your model",
-        fix="nothing; for your own model install what the line names",
-        source="sgl-project/sglang: models/registry.py", severity="info", certainty="certain",
-        example="Ignore import error when loading sglang.srt.models.mllama. cannot import name 'x' from 'y'",
     ),
     Trouble(
         id="megatron/query-groups",
@@ -932,14 +895,6 @@ TROUBLES = (
         example="UserWarning: The installed version of bitsandbytes was compiled without GPU support.",
     ),
     Trouble(
-        id="tensorflow/factories",
-        shows=("Attempting to register factory for plugin cu", "Unable to register cuDNN factory", "TF-TRT Warning: Could not find TensorRT"),
-        cause="TensorFlow, which is installed beside, prints what it lacks: no cause of a failure",
-        fix="nothing (USE_TF=0 silences it)",
-        source="tensorflow/tensorflow", severity="info", certainty="certain",
-        example="E0000 cuda_dnn.cc:8310] Unable to register cuDNN factory: Attempting to register factory for plugin cuDNN when one has already been registered",
-    ),
-    Trouble(
         id="skyrl/normalised-mini-batch",
         shows=("normalized policy_mini_batch_size_per_gpu {mini} should be divisible by micro_train_batch_size_per_gpu {micro}",
                "normalized policy_mini_batch_size_per_gpu {mini} should be larger than micro_train_batch_size_per_gpu {micro}",
@@ -1019,11 +974,10 @@ TROUBLES = (
     ),
     Trouble(
         id="llama-factory/reward-model-form",
-        shows=("Reward model is not correctly loaded",),
-        cause="the folder given as reward_model holds no value head in the form that this release reads",
-        fix="train the reward model with stage: rm of the same release (the same finetuning_type), and give the folder it saved; older "
-        "checkpoints must be trained again",
-        source="hiyouga/LlamaFactory#857", certainty="likely", kind="config-error",
+        shows=("Reward model is not correctly loaded", "`reward_model` is necessary for PPO training"),
+        cause="PPO needs a reward model, and none is given or its folder holds no value head in the form that this release reads",
+        fix="train one with stage: rm of the same release (the same finetuning_type), and set reward_model to the folder it saved; older checkpoints must be trained again",
+        source="hiyouga/LlamaFactory#857", kind="config-error",
         example="AssertionError: Reward model is not correctly loaded.",
     ),
     Trouble(
@@ -1066,14 +1020,6 @@ TROUBLES = (
         fix="pip uninstall -y the package named until nothing is left, then install it once; or a fresh environment",
         source="huggingface/transformers: utils/versions.py", certainty="certain", kind="config-error",
         example="ValueError: Unable to compare versions for numpy>=1.17: need=1.17 found=None. This is unusual. Consider reinstalling numpy.",
-    ),
-    Trouble(
-        id="torch/client-socket-ipv6",
-        shows=("The client socket cannot be initialized to connect to [{host:w}]:{port}", "The IPv6 network addresses of ({host:w}, {port}) cannot be retrieved"),
-        cause="torch tried IPv6 for {host}:{port}, which this machine does not offer, and goes on with IPv4: a remark, no cause of a failure",
-        fix="nothing; if the processes do not find one another, use an IPv4 address for MASTER_ADDR and look for the first error of rank 0",
-        source="pytorch/pytorch: socket.cpp", severity="info", certainty="certain", kind="infrastructure",
-        example="[W socket.cpp:697] [c10d] The client socket cannot be initialized to connect to [localhost]:29500 (errno: 97 - Address family not supported by protocol).",
     ),
     Trouble(
         id="python/database-locked",

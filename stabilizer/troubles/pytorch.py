@@ -182,15 +182,6 @@ TROUBLES = (
         "used by this process are currently unknown. This can potentially cause a hang",
     ),
     Trouble(
-        id="torch/no-destroy",
-        shows=("destroy_process_group() was not called before program exit",),
-        cause="the process group was not closed at the end: a warning about the exit, no cause of a failure",
-        fix="nothing, or call torch.distributed.destroy_process_group() at the end; look for the exception above it",
-        source="pytorch/pytorch: ProcessGroupNCCL.cpp", severity="info", certainty="certain",
-        example="[rank0]:[W1126 ProcessGroupNCCL.cpp:1250] Warning: WARNING: destroy_process_group() was not called before "
-        "program exit, which can leak resources.",
-    ),
-    Trouble(
         id="torch/client-socket",
         shows=("The client socket has failed to connect to [{host:w}]:{port}", "The client socket has timed out after {s}ms while "
                "trying to connect to ({host:w}, {port})", "failed to connect to ({host:w}, {port})"),
@@ -322,17 +313,6 @@ TROUBLES = (
         example="RuntimeError: Gloo connectFullMesh failed with [../third_party/gloo/gloo/transport/tcp/pair.cc:144] no error",
     ),
     Trouble(
-        id="launcher/child-exit",
-        shows=("subprocess.CalledProcessError: Command '[", "CalledProcessError: Command '[", "exits with return code = {code}",
-               "returned non-zero exit status {code}."),
-        cause="a launcher reports that the program it started ended with an error; it does not know why",
-        fix="look further up for the first traceback of the program, the earliest rank first; if there is none, the exit status tells: "
-        "-9 or 137 was killed for memory, -11 or 139 crashed in compiled code, -6 aborted, 1 an exception. Run it with "
-        "one process (python SCRIPT) to see the error at the end",
-        source="huggingface/accelerate: commands/launch.py", certainty="possible", consequence=True, kind="infrastructure",
-        example="subprocess.CalledProcessError: Command '['/usr/bin/python', 'train_grpo.py']' returned non-zero exit status 1.",
-    ),
-    Trouble(
         id="torch/data-parallel",
         shows=("'DataParallel' object has no attribute '{name:w}'", "in replica {n} on device {m}",
                "StopIteration: Caught StopIteration in replica", "module must have its parameters and buffers on device cuda:{n}"),
@@ -354,22 +334,14 @@ TROUBLES = (
     ),
     Trouble(
         id="accelerate/state-twice",
-        shows=("AcceleratorState has already been initialized and cannot be changed", "AcceleratorState` object has no attribute"),
-        cause="an Accelerator of other settings already lives in this process, as after a second run of a notebook's cell",
-        fix="restart the kernel, and make one Accelerator (one trainer) a process; mixed_precision is chosen where the first is made",
+        shows=("AcceleratorState has already been initialized and cannot be changed", "AcceleratorState` object has no attribute",
+               "the `Accelerator` should only be initialized inside your training function",
+               "CUDA has been initialized before the `notebook_launcher` could create a forked subprocess"),
+        cause="an Accelerator of other settings, or CUDA itself, was already in use in this process, as after a second run of a notebook's cell",
+        fix="restart the kernel, and make one Accelerator (one trainer) a process; put everything that touches the GPU into the function given to notebook_launcher, or run a script with "
+        "accelerate launch; mixed_precision is chosen where the first is made",
         source="huggingface/accelerate: state.py", certainty="certain", kind="config-error",
-        example="ValueError: AcceleratorState has already been initialized and cannot be changed, restart your runtime completely and pass "
-        "`mixed_precision='bf16'` to `Accelerator()`.",
-    ),
-    Trouble(
-        id="accelerate/notebook",
-        shows=("the `Accelerator` should only be initialized inside your training function", "CUDA has been initialized before the "
-               "`notebook_launcher` could create a forked subprocess"),
-        cause="the notebook used CUDA before its training processes were forked",
-        fix="restart the kernel, put everything that touches the GPU into the function given to notebook_launcher, or run a script with "
-        "accelerate launch",
-        source="huggingface/accelerate: notebook launcher", certainty="certain", kind="config-error",
-        example="RuntimeError: CUDA has been initialized before the `notebook_launcher` could create a forked subprocess.",
+        example="ValueError: AcceleratorState has already been initialized and cannot be changed, restart your runtime completely and pass `mixed_precision='bf16'` to `Accelerator()`.",
     ),
     Trouble(
         id="accelerate/deepspeed-batch",
@@ -434,11 +406,11 @@ TROUBLES = (
     ),
     Trouble(
         id="torch/nothing-to-train",
-        shows=("optimizer got an empty parameter list",),
-        cause="no parameter of the model is trained: everything is frozen, an adapter was loaded for inference, or target_modules matched nothing",
-        fix="model.print_trainable_parameters(); PeftModel.from_pretrained(..., is_trainable=True) for a saved adapter, target_modules by the names "
-        "of this model's layers, and no requires_grad_(False) after the adapter was added",
-        source="pytorch/pytorch: optim/optimizer.py", certainty="likely", kind="config-error",
+        shows=("optimizer got an empty parameter list", "No inf checks were recorded for this optimizer"),
+        cause="no parameter of the model is trained or got a gradient: everything is frozen, an adapter was loaded for inference, target_modules matched nothing, or the loss was skipped",
+        fix="model.print_trainable_parameters() must show some; PeftModel.from_pretrained(..., is_trainable=True) for a saved adapter, target_modules by the names of this model's layers, no "
+        "requires_grad_(False) after the adapter was added, model.train(), and bf16=True instead of fp16",
+        source="pytorch/pytorch: optim/optimizer.py", kind="config-error",
         example="ValueError: optimizer got an empty parameter list",
     ),
     Trouble(
@@ -461,11 +433,10 @@ TROUBLES = (
     ),
     Trouble(
         id="python/process-pool",
-        shows=("BrokenProcessPool: A process in the process pool was terminated abruptly",),
-        cause="a process of a pool (answers that are checked, texts that are tokenised) was killed: main memory ran out, or an answer that it ran or "
-        "parsed took it down",
-        fix="fewer workers, a limit of time and memory for each answer, and a new pool after such an error (score 0 for that answer); `dmesg -T | grep "
-        "-i kill` shows whether memory was the reason",
+        shows=("BrokenProcessPool: A process in the process pool was terminated abruptly", "One of the subprocesses has abruptly died during map operation"),
+        cause="a process of a pool (answers that are checked, texts that are tokenised) was killed: mostly main memory ran out, or what it ran or parsed took it down",
+        fix="one process (num_proc=1) shows the real error; fewer workers, a smaller batch_size and writer_batch_size, a limit of time and memory for each answer, and a new pool after such an "
+        "error; `dmesg -T | grep -i kill` shows whether memory was the reason",
         source="python: concurrent.futures", certainty="possible", kind="infrastructure",
         example="concurrent.futures.process.BrokenProcessPool: A process in the process pool was terminated abruptly while the future was running",
     ),

@@ -93,15 +93,6 @@ TROUBLES = (
         example="ray.exceptions.RayTaskError(ValueError): ray::main_task() (pid=3141, ip=10.0.0.3)",
     ),
     Trouble(
-        id="ray/visible-devices",
-        shows=("RAY_EXPERIMENTAL_NOSET_", "Ray will no longer override accelerator visible devices env var"),
-        cause="Ray announces that later releases leave CUDA_VISIBLE_DEVICES alone for actors without GPUs; nothing is wrong",
-        fix="nothing to repair",
-        source="ray-project/ray", severity="info", certainty="certain",
-        example="FutureWarning: Tip: In future versions of Ray, Ray will no longer override accelerator visible devices env "
-        "var if num_gpus=0 or num_gpus=None (default).",
-    ),
-    Trouble(
         id="ray/no-instance",
         shows=("Could not find any running Ray instance", "Ray has not been started yet", "Failed to connect to Ray at"),
         cause="the program joins a Ray cluster, and none runs at the address",

@@ -64,11 +64,18 @@ TROUBLES = (
         example="UserWarning: None of the inputs have requires_grad=True. Gradients will be None",
     ),
     Trouble(
-        id="transformers/use-cache",
-        shows=("`use_cache=True` is incompatible with gradient checkpointing",),
-        cause="the model's cache is switched off in training because activations are recomputed; nothing is wrong",
-        fix="nothing to repair; model.config.use_cache = False silences it",
-        source="huggingface/transformers", severity="info", certainty="certain",
+        id="remarks/harmless",
+        shows=("`use_cache=True` is incompatible with gradient checkpointing", "The current process just got forked, after parallelism has already been used",
+               "couldn't be hashed properly, a random hash was used instead", "destroy_process_group() was not called before program exit",
+               "Attempting to register factory for plugin cu", "Unable to register cuDNN factory", "TF-TRT Warning: Could not find TensorRT",
+               "Ignore import error when loading sglang.srt.models", "async_io requires the dev libaio .so object and headers but these were not found",
+               "Please specify the CUTLASS repo directory as environment variable $CUTLASS_PATH", "sparse_attn requires a torch version", "using untested triton version",
+               "Invalidate trace cache @ step {step}", "The client socket cannot be initialized to connect to [{host:w}]:{port}",
+               "The IPv6 network addresses of ({host:w}, {port}) cannot be retrieved", "RAY_EXPERIMENTAL_NOSET_", "Ray will no longer override accelerator visible devices env var"),
+        cause="a remark that healthy runs print too: about speed, about a part or a package that is not used, about IPv6, or about the exit. It ends nothing",
+        fix="nothing to repair; look for the first error above or below it. model.config.use_cache=False, TOKENIZERS_PARALLELISM=false and USE_TF=0 silence some. What a line calls missing is "
+        "needed only if you use it (libaio-dev for NVMe offload, your own model's package)",
+        source="huggingface/transformers", certainty="certain", severity="info",
         example="`use_cache=True` is incompatible with gradient checkpointing. Setting `use_cache=False`.",
     ),
     Trouble(
@@ -170,14 +177,6 @@ TROUBLES = (
         "options",
     ),
     Trouble(
-        id="transformers/gated",
-        shows=("You are trying to access a gated repo", "Access to model {name:w} is restricted"),
-        cause="the model is gated: it wants an accepted licence and a token",
-        fix="accept the licence on the model's page, and log in (huggingface-cli login, or HF_TOKEN)",
-        source="huggingface/huggingface_hub", certainty="certain", kind="config-error",
-        example="OSError: You are trying to access a gated repo.",
-    ),
-    Trouble(
         id="transformers/hub-unreachable",
         shows=("We couldn't connect to 'https://huggingface.co' to load the files", "LocalEntryNotFoundError",
                "Connection to huggingface.co timed out", "HTTPSConnectionPool(host='huggingface.co', port=443)", "Failed to resolve 'huggingface.co'"),
@@ -190,10 +189,11 @@ TROUBLES = (
         "cached files.",
     ),
     Trouble(
-        id="transformers/rate-limit",
-        shows=("429 Client Error: Too Many Requests",),
-        cause="the hub refuses further requests: too many processes download at once",
-        fix="download once on one process before the start (huggingface-cli download), then HF_HUB_OFFLINE=1",
+        id="service/rate-limit",
+        shows=("429 Client Error: Too Many Requests", "openai.RateLimitError", "Error code: 429"),
+        cause="a service (the hub, a judge) refuses further requests: too many at a time",
+        fix="of the hub: download once on one process before the start (huggingface-cli download), then HF_HUB_OFFLINE=1. Of a judge: limit the requests at a time, retry with growing pauses, or "
+        "serve it yourself",
         source="huggingface/huggingface_hub", certainty="certain", kind="infrastructure",
         example="requests.exceptions.HTTPError: 429 Client Error: Too Many Requests for url: https://huggingface.co/api/models",
     ),
@@ -360,14 +360,6 @@ TROUBLES = (
         fix="pip install 'latex2sympy2_extended[antlr4_9_3]' beside Hydra (antlr4-python3-runtime==4.9.3)",
         source="huggingface/Math-Verify: installation", certainty="likely", kind="config-error",
         example="ImportError: Unsupported ANTLR version 4.13.2, only 4.9.3 and 4.11.0 runtime versions are supported.",
-    ),
-    Trouble(
-        id="wandb/no-login",
-        shows=("api_key not configured (no-tty)", "wandb: ERROR api_key not configured"),
-        cause="W&B wants a key and there is no terminal to ask at",
-        fix="export WANDB_API_KEY=..., or WANDB_MODE=offline, or report_to='none' (TRL), trainer.logger=['console'] (veRL)",
-        source="wandb/wandb: environment variables", certainty="certain", kind="config-error",
-        example="wandb.errors.UsageError: api_key not configured (no-tty). call wandb.login(key=[your_api_key])",
     ),
     Trouble(
         id="wandb/unreachable",
@@ -657,15 +649,6 @@ TROUBLES = (
         "actor_rollout_ref.model.trust_remote_code and the engine's in veRL) after reading that code",
         source="huggingface/transformers: dynamic_module_utils.py", certainty="certain", kind="config-error",
         example="ValueError: The repository for x/y contains custom code which must be executed to correctly load the model.",
-    ),
-    Trouble(
-        id="transformers/flash-right-padding",
-        shows=("You are attempting to perform batched generation with padding_side='right'",),
-        cause="flash attention generates in batches only from prompts padded on the left, and the tokenizer pads on the right",
-        fix="tokenizer.padding_side = 'left' before prompts are tokenised (AutoTokenizer.from_pretrained(..., padding_side='left'))",
-        source="huggingface/transformers: Qwen2 attention", certainty="certain", kind="config-error",
-        example="ValueError: You are attempting to perform batched generation with padding_side='right' this may lead to unexpected behaviour for "
-        "Flash Attention version of Qwen2.",
     ),
     Trouble(
         id="transformers/input-at-limit",

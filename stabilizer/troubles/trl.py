@@ -84,10 +84,10 @@ TROUBLES = (
         example='Exception: Request failed: 404, {"detail":"Not Found"}',
     ),
     Trouble(
-        id="trl/padding-side",
-        shows=("padding_side...must be set to 'left'", "The tokenizer's padding side must be 'left'"),
-        cause="prompts must be padded on the left for generation",
-        fix="tokenizer.padding_side = 'left' before the trainer is built",
+        id="transformers/pads-right",
+        shows=("padding_side...must be set to 'left'", "The tokenizer's padding side must be 'left'", "You are attempting to perform batched generation with padding_side='right'"),
+        cause="prompts must be padded on the left for generation, and the tokenizer pads on the right",
+        fix="tokenizer.padding_side = 'left' before the trainer is built and prompts are tokenised (AutoTokenizer.from_pretrained(..., padding_side='left'))",
         source="huggingface/trl", certainty="certain", kind="config-error",
         example="ValueError: The tokenizer's padding side must be 'left' for generation",
     ),
@@ -102,12 +102,12 @@ TROUBLES = (
     ),
     Trouble(
         id="trl/vllm-missing",
-        shows=("vLLM is not available and `use_vllm` is set to True", "vLLM is not available and use_vllm is set to True"),
-        cause="use_vllm=True, and vLLM is not installed or not importable here",
-        fix="pip install 'trl[vllm]' (a vLLM that this TRL supports), or use_vllm=False",
+        shows=("vLLM is not available and `use_vllm` is set to True", "vLLM is not available and use_vllm is set to True",
+               "Unsloth: Please install vLLM before enabling `fast_inference`", "Unsloth: vLLM is not installed"),
+        cause="generation with vLLM is asked for (use_vllm, fast_inference), and vLLM is not installed or not importable here",
+        fix="pip install 'trl[vllm]' (a vLLM that this TRL supports; in Colab before unsloth is imported, then restart), or use_vllm=False, fast_inference=False",
         source="huggingface/trl: trainer/grpo_trainer.py", certainty="certain", kind="config-error",
-        example="ImportError: vLLM is not available and `use_vllm` is set to True. Please install vLLM with `pip install "
-        "trl[vllm]` to use it.",
+        example="ImportError: vLLM is not available and `use_vllm` is set to True. Please install vLLM with `pip install trl[vllm]` to use it.",
     ),
     Trouble(
         id="trl/vllm-unsupported-version",
@@ -117,14 +117,6 @@ TROUBLES = (
         fix="install one of those versions, or a newer TRL, if generation or the weight update fails",
         source="huggingface/trl: import_utils.py", severity="warn", certainty="certain",
         example="UserWarning: TRL currently supports vLLM versions: 0.10.0, 0.10.1, 0.10.2. You have version 0.11.1 installed.",
-    ),
-    Trouble(
-        id="trl/peft-reference",
-        shows=("You passed a model_id to the...ref_model...peft", "Please pass `ref_model=None` in case you want to train PEFT"),
-        cause="with adapters the reference is the model without them, and another one was passed as well",
-        fix="leave ref_model out when peft_config is given",
-        source="huggingface/trl", certainty="certain", kind="config-error",
-        example="ValueError: Please pass `ref_model=None` in case you want to train PEFT adapters",
     ),
     Trouble(
         id="trl/dataset-no-prompt",
@@ -351,18 +343,13 @@ TROUBLES = (
         example="ValueError: Iterable datasets require `dispatch_batches=False`, but it is set to `True` in `accelerator_config`.",
     ),
     Trouble(
-        id="trl/model-kwargs-twice",
-        shows=("You passed `model_init_kwargs` to the ", "You passed model_init_kwargs to the", "You passed model_kwargs to the"),
-        cause="model_init_kwargs is for a model given by name, and the trainer got a loaded one",
-        fix="give the model's name, or put these settings (torch_dtype, attn_implementation) into from_pretrained and leave model_init_kwargs out",
-        source="huggingface/trl: trainers", certainty="certain", kind="config-error",
-        example="ValueError: You passed `model_init_kwargs` to the `GRPOConfig`, but your model is already instantiated.",
-    ),
-    Trouble(
-        id="trl/peft-twice",
-        shows=("You passed a `PeftModel` instance together with a `peft_config`",),
-        cause="the model already carries an adapter, and peft_config would add a second one",
-        fix="leave peft_config out to go on with this adapter (is_trainable=True), or merge it first: model = model.merge_and_unload()",
+        id="trl/given-twice",
+        shows=("You passed a `PeftModel` instance together with a `peft_config`", "You passed `model_init_kwargs` to the ", "You passed model_init_kwargs to the",
+               "You passed model_kwargs to the", "You passed a model_id to the...ref_model...peft", "Please pass `ref_model=None` in case you want to train PEFT"),
+        cause="the same is given twice: adapters or a reference model beside peft_config (with adapters the reference is the model without them), or settings for loading beside a model that is "
+        "loaded",
+        fix="leave one out: peft_config to go on with an adapter (is_trainable=True, or merge it first: model = model.merge_and_unload()), ref_model where peft_config is given, model_init_kwargs "
+        "where the model is no name (torch_dtype, attn_implementation go into from_pretrained)",
         source="huggingface/trl: trainers", certainty="certain", kind="config-error",
         example="ValueError: You passed a `PeftModel` instance together with a `peft_config` to the trainer.",
     ),
@@ -482,14 +469,6 @@ TROUBLES = (
         fix="choose a GPU runtime (Colab: T4), and check torch.cuda.is_available(): a CPU build of torch or a driver that is too old says False",
         source="unslothai/unsloth: __init__.py", certainty="certain", kind="config-error",
         example="NotImplementedError: Unsloth cannot find any torch accelerator? You need a GPU.",
-    ),
-    Trouble(
-        id="unsloth/vllm-missing",
-        shows=("Unsloth: Please install vLLM before enabling `fast_inference`", "Unsloth: vLLM is not installed"),
-        cause="fast_inference=True generates with vLLM, which is not installed or cannot be imported",
-        fix="pip install vllm (in Colab before unsloth is imported, then restart), or fast_inference=False",
-        source="unslothai/unsloth: models/llama.py", certainty="certain", kind="config-error",
-        example="ImportError: Unsloth: Please install vLLM before enabling `fast_inference`!",
     ),
     Trouble(
         id="unsloth/both-configs-failed",

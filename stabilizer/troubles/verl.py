@@ -374,15 +374,6 @@ TROUBLES = (
         example="WARN: rank 0 grad_norm is not finite: inf",
     ),
     Trouble(
-        id="verl/batched-tokens",
-        shows=("max_num_batched_tokens should be greater than prompt_length + response_length", "Enable chunked prefill, max_num_batched_tokens is smaller than "
-               "max_model_len"),
-        cause="without chunked prefill one whole sequence must fit in a batch of the engine",
-        fix="actor_rollout_ref.rollout.max_num_batched_tokens at least max_prompt_length + max_response_length, or enable_chunked_prefill=True",
-        source="verl-project/verl: workers/rollout", certainty="certain", kind="config-error",
-        example="ValueError: max_num_batched_tokens should be greater than prompt_length + response_length",
-    ),
-    Trouble(
         id="verl/vision-prompt-long",
         shows=("Multimodal prompt produced {have} tokens, exceeding rollout.prompt_length={limit}", "VLM prompt length ({have}) exceeds max_initial_length "
                "({limit})", "VLM prompt length ({have}) exceeds max_prompt_length ({limit})"),

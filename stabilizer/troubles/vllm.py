@@ -110,22 +110,20 @@ TROUBLES = (
         example="ValueError: The number of required GPUs exceeds the total number of available GPUs in the placement group.",
     ),
     Trouble(
-        id="vllm/engine-core-dead",
-        shows=(
-            "EngineDeadError", "Engine core initialization failed. See root cause above",
-            "Engine process failed to start", "AsyncEngineDeadError", "Background loop has errored already",
-            "Engine loop has died", "Engine loop is not running",
-            "EngineCore encountered an issue. See stack trace (above) for the root cause",
-            "WorkerProc initialization failed due to an exception in a background process", "WorkerProc failed to start",
-            "EngineCore failed to start", "EngineCore hit an exception", "EngineCore encountered a fatal error",
-            "Worker proc {name:w} died unexpectedly", "Worker VllmWorkerProcess pid {pid} died", "Failed core proc(s)",
-        ),
-        cause="vLLM's engine or one of its workers ended; this line only reports it",
-        fix="look further up for the first traceback of a worker (lines with VllmWorker, EngineCore or WorkerProc): most often GPU memory, "
-        "a model it cannot load, a package that does not fit, or NCCL. VLLM_LOGGING_LEVEL=DEBUG and tensor_parallel_size=1 narrow it down",
-        source="vllm-project/vllm: v1/engine/exceptions.py", consequence=True, certainty="possible", kind="infrastructure",
-        example="vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue. See stack trace (above) for "
-        "the root cause.",
+        id="engine/died",
+        shows=("EngineDeadError", "Engine core initialization failed. See root cause above", "Engine process failed to start", "AsyncEngineDeadError",
+               "Background loop has errored already", "Engine loop has died", "Engine loop is not running",
+               "EngineCore encountered an issue. See stack trace (above) for the root cause", "WorkerProc initialization failed due to an exception in a background process",
+               "WorkerProc failed to start", "EngineCore failed to start", "EngineCore hit an exception", "EngineCore encountered a fatal error",
+               "Worker proc {name:w} died unexpectedly", "Worker VllmWorkerProcess pid {pid} died", "Failed core proc(s)", "Scheduler hit an exception",
+               "Rank {rank} scheduler is dead", "SIGQUIT received. ...It usually means one child failed", "Received sigquit from a child process. It usually means the child failed",
+               "DetokenizerManager hit an exception", "TokenizerManager hit an exception", "Initialization failed. warmup error", "Server process terminated unexpectedly",
+               "Scheduler watchdog timeout", "Failed to connect to router", "No healthy workers available", "No available workers (all circuits open or unhealthy)"),
+        cause="an engine (vLLM, SGLang), one of its workers or what stands behind its router ended or is not up; this line only reports it",
+        fix="look further up, or into the engine's own log, for the first traceback of a worker (VllmWorker, EngineCore, WorkerProc, Scheduler): most often GPU memory, a model it cannot load, a "
+        "kernel package or attention backend that does not fit, or NCCL; unset http_proxy and allow more time for loading. VLLM_LOGGING_LEVEL=DEBUG and tensor_parallel_size=1 narrow it down",
+        source="vllm-project/vllm: v1/engine/exceptions.py", certainty="possible", consequence=True, kind="infrastructure",
+        example="vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue. See stack trace (above) for the root cause.",
     ),
     Trouble(
         id="vllm/v1-multiprocessing-fork",
@@ -224,10 +222,11 @@ TROUBLES = (
     ),
     Trouble(
         id="vllm/batched-tokens",
-        shows=("max_num_batched_tokens ({tokens}) is smaller than max_model_len ({length})",),
-        cause="without chunked prefill a prompt must fit in one batch: max_num_batched_tokens = {tokens} is below "
-        "max_model_len = {length}",
-        fix="raise max_num_batched_tokens to at least {length}, lower max_model_len, or switch enable_chunked_prefill on",
+        shows=("max_num_batched_tokens ({tokens}) is smaller than max_model_len ({length})", "max_num_batched_tokens should be greater than prompt_length + response_length",
+               "Enable chunked prefill, max_num_batched_tokens is smaller than max_model_len"),
+        cause="without chunked prefill a whole sequence must fit in one batch of the engine, and max_num_batched_tokens is below max_model_len",
+        fix="raise max_num_batched_tokens (actor_rollout_ref.rollout.max_num_batched_tokens in veRL) to at least prompt + answer or max_model_len, lower max_model_len, or switch "
+        "enable_chunked_prefill on",
         source="vllm-project/vllm: config.py", certainty="certain", kind="config-error",
         example="ValueError: max_num_batched_tokens (8192) is smaller than max_model_len (16384).",
     ),
