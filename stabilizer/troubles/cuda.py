@@ -194,30 +194,12 @@ TROUBLES = (
     ),
     Trouble(
         id="cuda/no-kernel-image",
-        shows=("no kernel image is available for execution on the device", "CUDA error: invalid device function", "is not compatible with the current PyTorch"),
+        shows=("no kernel image is available for execution on the device", "CUDA error: invalid device function", "HIP error: invalid device function", "HIP error: no kernel image is available", "is not compatible with the current PyTorch"),
         cause="this build of torch (or of an extension) has no code for this GPU's architecture",
         fix="install a build of torch for the GPU: CUDA 12.8 or newer for Blackwell (sm_120, sm_100), and rebuild extensions "
-        "such as flash-attn with TORCH_CUDA_ARCH_LIST set",
+        "such as flash-attn with TORCH_CUDA_ARCH_LIST set. AMD: torch for your ROCm, or HSA_OVERRIDE_GFX_VERSION=11.0.0 (10.3.0 for RDNA 2)",
         source="pytorch/pytorch: release notes", certainty="certain", kind="config-error",
         example="RuntimeError: CUDA error: no kernel image is available for execution on the device",
-    ),
-    Trouble(
-        id="cuda/driver-too-old",
-        shows=("The NVIDIA driver on your system is too old (found version {version})",),
-        cause="the driver ({version}) is older than the CUDA version that torch was built with",
-        fix="update the driver, or install a torch built for an older CUDA",
-        source="pytorch/pytorch: torch/cuda/__init__.py", certainty="certain", kind="config-error",
-        example="RuntimeError: The NVIDIA driver on your system is too old (found version 11040).",
-    ),
-    Trouble(
-        id="cuda/illegal-access",
-        shows=("an illegal memory access was encountered",),
-        cause="a kernel read outside its memory: a fault of a compiled kernel (attention, fused loss, engine) with these "
-        "shapes, or of the GPU",
-        fix="run once with CUDA_LAUNCH_BLOCKING=1 to find the kernel; try another attention implementation (sdpa), the "
-        "engine with enforce_eager=True, and newer releases. `dmesg | grep -i xid` tells a broken GPU",
-        source="pytorch/pytorch: CUDA error messages", certainty="possible",
-        example="RuntimeError: CUDA error: an illegal memory access was encountered",
     ),
     Trouble(
         id="cuda/ecc",
@@ -238,11 +220,12 @@ TROUBLES = (
     ),
     Trouble(
         id="cuda/no-device",
-        shows=("No CUDA GPUs are available", "Found no NVIDIA driver on your system", "Torch not compiled with CUDA enabled"),
+        shows=("No CUDA GPUs are available", "Found no NVIDIA driver on your system", "Torch not compiled with CUDA enabled", "Unsloth cannot find any torch accelerator",
+               "Unsloth: No NVIDIA GPU found", "Unsloth currently only works on NVIDIA GPUs"),
         cause="torch sees no GPU: CUDA_VISIBLE_DEVICES is empty, the container was started without GPUs, or torch is a CPU "
         "build",
         fix="check nvidia-smi in the same container (docker run --gpus all), CUDA_VISIBLE_DEVICES, Ray's num_gpus of the "
-        "actor, and torch.version.cuda",
+        "actor, torch.version.cuda, and the runtime of a notebook (Colab: T4)",
         source="pytorch/pytorch: torch/cuda/__init__.py", certainty="certain", kind="config-error",
         example="RuntimeError: No CUDA GPUs are available",
     ),
@@ -339,10 +322,10 @@ TROUBLES = (
         id="cuda/driver-combination",
         shows=("Error 803: system has unsupported display driver / cuda driver combination", "Error 804: forward compatibility was "
                "attempted on non supported HW", "Failed to initialize NVML: Driver/library version mismatch",
-               "CUDA driver version is insufficient for CUDA runtime version"),
-        cause="the driver of the machine and the CUDA libraries of this environment or container do not fit: the driver was upgraded without "
+               "CUDA driver version is insufficient for CUDA runtime version", "The NVIDIA driver on your system is too old (found version"),
+        cause="the driver of the machine and the CUDA libraries of this environment or container do not fit: the driver is older than what torch was built for, was upgraded without "
         "a reboot, or the container brings newer (compat) libraries than the driver allows",
-        fix="reboot after a driver upgrade; else upgrade the driver, take an image of an older CUDA, or remove /usr/local/cuda/compat from "
+        fix="reboot after a driver upgrade; else upgrade the driver, take a torch or an image of an older CUDA, or remove /usr/local/cuda/compat from "
         "LD_LIBRARY_PATH",
         source="NVIDIA: CUDA compatibility", certainty="certain", kind="infrastructure",
         example="RuntimeError: Unexpected error from cudaGetDeviceCount(). Error 804: forward compatibility was attempted on non supported HW",
@@ -370,11 +353,12 @@ TROUBLES = (
     ),
     Trouble(
         id="cuda/kernel-failed",
-        shows=("RuntimeError: CUDA error: an illegal instruction was encountered", "CUDA error: misaligned address",
-               "CUDA error: unknown error", "CUDA error: unspecified launch failure"),
-        cause="a kernel failed on the GPU; the line that is shown is not where it happened, because kernels run later than they are called",
-        fix="run once with CUDA_LAUNCH_BLOCKING=1 for the true place; then try without custom kernels (flash-attn, Liger, fused "
-        "optimizers, CUDA graphs with enforce_eager=True), and the torch and CUDA releases that the package names. `dmesg | grep -i xid` tells a broken GPU",
+        shows=("RuntimeError: CUDA error: an illegal instruction was encountered", "CUDA error: misaligned address", "CUDA error: unknown error",
+               "CUDA error: unspecified launch failure", "an illegal memory access was encountered"),
+        cause="a kernel failed on the GPU: a fault of a compiled kernel (attention, fused loss, engine) with these shapes, or of the GPU. The line that is shown is not where it happened, because "
+        "kernels run later than they are called",
+        fix="run once with CUDA_LAUNCH_BLOCKING=1 for the true place; then another attention implementation (sdpa), no custom kernels (flash-attn, Liger, fused optimizers, the engine with "
+        "enforce_eager=True), and the torch and CUDA releases that the package names. `dmesg | grep -i xid` tells a broken GPU",
         source="pytorch/pytorch: CUDA semantics", certainty="possible", kind="infrastructure",
         example="RuntimeError: CUDA error: misaligned address",
     ),

@@ -99,15 +99,6 @@ TROUBLES = (
         example="Exception: Current loss scale already at minimum - cannot decrease scale anymore. Exiting run.",
     ),
     Trouble(
-        id="deepspeed/cpu-adam", certainty="possible",
-        shows=("'DeepSpeedCPUAdam' object has no attribute 'ds_opt_adam'", "ninja: build stopped: subcommand failed"),
-        cause="an extension that is compiled at first use failed to build",
-        fix="install ninja, a compiler and the CUDA toolkit of torch's version, and clear ~/.cache/torch_extensions; the first "
-        "error above names what is missing",
-        source="microsoft/DeepSpeed: advanced install", kind="config-error",
-        example="AttributeError: 'DeepSpeedCPUAdam' object has no attribute 'ds_opt_adam'",
-    ),
-    Trouble(
         id="deepspeed/zero3-slow-generation",
         shows=("ds3_gather_for_generation=False", "ds3_gather_for_generation: false"),
         cause="ds3_gather_for_generation=False keeps the weights sharded under ZeRO-3, so every generated token gathers all of "

@@ -313,14 +313,6 @@ TROUBLES = (
         example="safetensors_rust.SafetensorError: Error while deserializing header: HeaderTooLarge",
     ),
     Trouble(
-        id="transformers/no-weights",
-        shows=("Error no file named pytorch_model.bin", "Error no file named model.safetensors"),
-        cause="the folder holds no weights that transformers can load: shards of FSDP or DeepSpeed, or an adapter alone",
-        fix="merge the shards first (python -m verl.model_merger merge, zero_to_fp32.py), or load the base model with the adapter",
-        source="huggingface/transformers", certainty="certain", kind="config-error",
-        example="OSError: Error no file named pytorch_model.bin, model.safetensors, tf_model.h5 found in directory /c/step_100.",
-    ),
-    Trouble(
         id="batch/zero",
         shows=("integer division or modulo by zero", "integer modulo by zero", "ZeroDivisionError: division by zero",
                "range() arg 3 must not be zero"),
@@ -331,14 +323,6 @@ TROUBLES = (
         source="verl-project/verl: configuration", certainty="possible", kind="config-error",
         example='  File "/x/verl/workers/fsdp_workers.py", line 150, in trainer_config\n'
         "ZeroDivisionError: integer modulo by zero",
-    ),
-    Trouble(
-        id="xformers/extensions",
-        shows=("xFormers can't load C++/CUDA extensions", "xFormers wasn't build with CUDA support"),
-        cause="xformers was built for another torch or Python; its kernels are not used",
-        fix="pip install -U xformers for the installed torch, or remove it",
-        source="facebookresearch/xformers", severity="warn", certainty="certain", kind="config-error",
-        example="WARNING[XFORMERS]: xFormers can't load C++/CUDA extensions. xFormers was built for:",
     ),
     Trouble(
         id="linux/killed",
@@ -423,14 +407,6 @@ TROUBLES = (
         example="RuntimeError: MPS backend out of memory (MPS allocated: 17.20 GB, other allocations: 1.02 GB, max allowed: 18.13 GB).",
     ),
     Trouble(
-        id="rocm/device-function",
-        shows=("HIP error: invalid device function", "HIP error: no kernel image is available"),
-        cause="this build of torch for ROCm has no code for this AMD GPU",
-        fix="HSA_OVERRIDE_GFX_VERSION=11.0.0 (10.3.0 for RDNA 2) for consumer cards near a supported one, or the torch build for your ROCm release",
-        source="ROCm/ROCm: supported GPUs", certainty="likely", kind="config-error",
-        example="RuntimeError: HIP error: invalid device function",
-    ),
-    Trouble(
         id="build/no-compiler",
         shows=("Ninja is required to load C++ extensions", "nvcc: not found", "nvcc: command not found", "Could not find nvcc", "No such file or directory: "
                "'/usr/local/cuda/bin/nvcc'", "CUDA_HOME does not exist, unable to compile CUDA op(s)", "CUDA_HOME environment variable is not set"),
@@ -451,10 +427,11 @@ TROUBLES = (
     Trouble(
         id="build/failed",
         shows=("ERROR: Could not build wheels for {names:t}, which is required", "ERROR: Failed building wheel for {names:w}", "error: subprocess-exited-with-error",
-               "Failed to build `{names:w}`", "ERROR: Failed to build installable wheels"),
-        cause="a package is compiled from source, and the build fails",
-        fix="the first error above names the reason (no compiler, no nvcc, torch missing in the isolated build, Python too new): prefer a ready wheel for your Python, "
-        "torch and CUDA; else install torch first, then pip install --no-build-isolation with MAX_JOBS=4",
+               "Failed to build `{names:w}`", "ERROR: Failed to build installable wheels", "'DeepSpeedCPUAdam' object has no attribute 'ds_opt_adam'",
+               "ninja: build stopped: subcommand failed"),
+        cause="a package or an extension is compiled from source, and the build fails",
+        fix="the first error above names the reason (no compiler, no nvcc or ninja, torch missing in the isolated build, Python too new): prefer a ready wheel for your Python, torch and CUDA; "
+        "else install torch first, then pip install --no-build-isolation with MAX_JOBS=4; an extension built at first use: clear ~/.cache/torch_extensions",
         source="pypa/pip", certainty="possible", kind="config-error",
         example="ERROR: Could not build wheels for deepspeed, which is required to install pyproject.toml-based projects",
     ),

@@ -59,20 +59,12 @@ TROUBLES = (
     ),
     Trouble(
         id="gym/missing-dependency",
-        shows=("DependencyNotInstalled: {what:t}$",),
+        shows=("DependencyNotInstalled: {what:t}$", "Could not build wheels for {what:t}-py", "Failed building wheel for {what:t}-py$", "command '{what:w}' failed"),
         cause="an optional part of gymnasium is not installed: {what}",
         fix="install the extra of that family: pip install 'gymnasium[box2d]', '[mujoco]', '[classic-control]' or '[atari]' "
         "(box2d needs swig)",
         source="Farama-Foundation/Gymnasium: installation", certainty="certain", kind="config-error",
         example="gymnasium.error.DependencyNotInstalled: Box2D is not installed, run `pip install gymnasium[box2d]`",
-    ),
-    Trouble(
-        id="gym/box2d-build",
-        shows=("ERROR: Could not build wheels for box2d-py", "Failed building wheel for box2d", "command 'swig' failed"),
-        cause="box2d is compiled from source, and swig is missing",
-        fix="pip install swig first (or apt-get install swig), then pip install 'gymnasium[box2d]'",
-        source="Farama-Foundation/Gymnasium: installation", certainty="likely", kind="config-error",
-        example="ERROR: Failed building wheel for box2d-py",
     ),
     Trouble(
         id="gym/old-setup",

@@ -533,9 +533,9 @@ TROUBLES = (
     Trouble(
         id="service/refused",
         shows=("HTTPConnectionPool(host='{host:w}', port={port}): Max retries exceeded", "Failed to establish a new connection: [Errno 111] Connection "
-               "refused", "ConnectionRefusedError: [Errno 111] Connection refused", "Cannot connect to host {host:w}:{port} "),
+               "refused", "ConnectionRefusedError: [Errno 111] Connection refused", "Cannot connect to host {host:w}:{port} ", "openai.APIConnectionError: Connection error", "httpx.ConnectError: All connection attempts failed"),
         cause="nothing answers at {where}: the server there is not started, still loads, ended with an error, or listens on another address",
-        fix="look into that server's own log first; curl http://HOST:PORT/health from the machine that asks; listen on 0.0.0.0 for other machines, set "
+        fix="look into that server's own log first; curl http://HOST:PORT/health (/v1/models) from the machine that asks; check base_url; listen on 0.0.0.0 for other machines, set "
         "no_proxy for them, and start it before the training",
         source="python: urllib3", certainty="likely", kind="infrastructure",
         work=lambda values: {"where": f"{values['host']}:{values['port']}" if "port" in values else "the address that is asked"},
@@ -560,13 +560,5 @@ TROUBLES = (
         fix="look into that server's log at this time first: its own error is the cause. If it still runs: fewer requests at a time, a longer keep-alive, and one retry",
         source="aio-libs/aiohttp: client exceptions", certainty="possible", consequence=True, kind="infrastructure",
         example="aiohttp.client_exceptions.ServerDisconnectedError: Server disconnected",
-    ),
-    Trouble(
-        id="service/openai-connection",
-        shows=("openai.APIConnectionError: Connection error", "httpx.ConnectError: All connection attempts failed"),
-        cause="the server that is asked (a judge, or the engine's OpenAI-style address) does not answer",
-        fix="check base_url (http://HOST:PORT/v1), that the server runs (curl .../v1/models), and proxies (no_proxy); limit the requests at a time",
-        source="openai/openai-python: errors", certainty="likely", kind="infrastructure",
-        example="openai.APIConnectionError: Connection error.",
     ),
 )  # fmt: skip

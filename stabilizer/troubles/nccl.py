@@ -146,12 +146,13 @@ TROUBLES = (
     ),
     Trouble(
         id="nccl/unhandled-system-error",
-        shows=("unhandled system error", "ncclSystemError: System call (e.g. socket, malloc) or external library call failed"),
-        cause="NCCL failed in a system call: the network between the processes, shared memory, or a GPU that fell off",
-        fix="run once with NCCL_DEBUG=INFO: the first NCCL WARN line names the call. In containers check /dev/shm and "
-        "NCCL_SOCKET_IFNAME; `dmesg | grep -i xid` shows a broken GPU",
+        shows=("unhandled system error", "ncclSystemError: System call (e.g. socket, malloc) or external library call failed", "ncclInternalError: Internal check failed",
+               "ncclInvalidArgument: Invalid value for an argument", "NCCL WARN Message truncated : received {a} bytes instead of {b}"),
+        cause="NCCL failed in itself or in a system call: the network between the processes or its settings differ, shared memory, a GPU that fell off, or ranks that called different collectives",
+        fix="run once with NCCL_DEBUG=INFO: the first NCCL WARN line names the reason. Check that every rank takes the same path (a branch, a batch skipped on one rank), one NCCL release "
+        "everywhere, NCCL_SOCKET_IFNAME, and /dev/shm in containers; `dmesg | grep -i xid` shows a broken GPU",
         source="NVIDIA/nccl: troubleshooting", certainty="possible", kind="infrastructure",
-        example="torch.distributed.DistBackendError: NCCL error in: ../torch/csrc/distributed/c10d/NCCLUtils.hpp:275, "
-        "unhandled system error (run with NCCL_DEBUG=INFO for details), NCCL version 2.21.5",
+        example="torch.distributed.DistBackendError: NCCL error in: ../torch/csrc/distributed/c10d/NCCLUtils.hpp:275, unhandled system error (run with NCCL_DEBUG=INFO for details), NCCL version "
+        "2.21.5",
     ),
 )  # fmt: skip

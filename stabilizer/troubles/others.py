@@ -964,15 +964,6 @@ TROUBLES = (
         example="MemoryError",
     ),
     Trouble(
-        id="vllm/no-gpu-in-ray",
-        shows=("Current node has no GPU available",),
-        cause="vLLM starts in a Ray process that was given no GPU",
-        fix="give the actor or task that builds the engine GPUs (num_gpus) or a placement group with them, and CUDA_VISIBLE_DEVICES that is "
-        "not empty; with an engine of one GPU use distributed_executor_backend 'mp' or 'uni'",
-        source="vllm-project/vllm: ray_utils.py", certainty="likely", kind="config-error",
-        example="ValueError: Current node has no GPU available. current_node_resource={'CPU': 1.0}.",
-    ),
-    Trouble(
         id="llama-factory/reward-model-form",
         shows=("Reward model is not correctly loaded", "`reward_model` is necessary for PPO training"),
         cause="PPO needs a reward model, and none is given or its folder holds no value head in the form that this release reads",

@@ -203,16 +203,6 @@ TROUBLES = (
         example="node-0:812:905 [0] enqueue.cc:99 NCCL WARN Cuda failure 'out of memory'",
     ),
     Trouble(
-        id="nccl/internal-error",
-        shows=("ncclInternalError: Internal check failed", "ncclInvalidArgument: Invalid value for an argument",
-               "NCCL WARN Message truncated : received {a} bytes instead of {b}"),
-        cause="the ranks called different collectives or the network setup differs between them",
-        fix="run with NCCL_DEBUG=WARN: its own line above names the reason. Check that every rank takes the same path (a "
-        "branch, a batch skipped on one rank), one NCCL release everywhere, and NCCL_SOCKET_IFNAME",
-        source="NVIDIA/nccl: troubleshooting", certainty="possible", kind="infrastructure",
-        example="ncclInternalError: Internal check failed.",
-    ),
-    Trouble(
         id="torch/pin-memory-dead",
         shows=("Pin memory thread exited unexpectedly", "DataLoader worker (pid(s) {pid:t}) exited unexpectedly"),
         cause="a data-loader worker died: main memory or /dev/shm was full, or it raised",

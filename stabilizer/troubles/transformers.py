@@ -65,7 +65,7 @@ TROUBLES = (
     ),
     Trouble(
         id="remarks/harmless",
-        shows=("`use_cache=True` is incompatible with gradient checkpointing", "The current process just got forked, after parallelism has already been used",
+        shows=("xFormers can't load C++/CUDA extensions", "xFormers wasn't build with CUDA support", "`use_cache=True` is incompatible with gradient checkpointing", "The current process just got forked, after parallelism has already been used",
                "couldn't be hashed properly, a random hash was used instead", "destroy_process_group() was not called before program exit",
                "Attempting to register factory for plugin cu", "Unable to register cuDNN factory", "TF-TRT Warning: Could not find TensorRT",
                "Ignore import error when loading sglang.srt.models", "async_io requires the dev libaio .so object and headers but these were not found",
@@ -678,19 +678,11 @@ TROUBLES = (
         "config were aligned accordingly, being updated with the tokenizer's values.",
     ),
     Trouble(
-        id="transformers/callback-package",
-        shows=("{name:w}Callback requires {package:w} to be installed",),
-        cause="report_to asks for {package}, which is not installed",
-        fix="pip install {package}, or report_to='none'",
-        source="huggingface/transformers: integrations", certainty="certain", kind="config-error",
-        example="RuntimeError: TensorBoardCallback requires tensorboard to be installed. Either update your PyTorch version or install tensorboardX.",
-    ),
-    Trouble(
         id="transformers/need-package",
         shows=("To fix: run `pip install {need:w}`", "requires the {need:w} library but it was not found in your environment", "Please run `pip "
-               "install {need:w}`"),
+               "install {need:w}`", "Callback requires {need:w} to be installed"),
         cause="the package {need} is missing or of another release than this program needs",
-        fix="pip install '{need}' in the environment that runs the training, then restart the process (in a notebook the kernel)",
+        fix="pip install '{need}' in the environment that runs the training (report_to='none' needs no tracker), then restart the process (in a notebook the kernel)",
         source="huggingface/transformers: import_utils.py", certainty="likely", kind="config-error",
         example="ImportError: jinja2 is required. To fix: run `pip install jinja2>=3.1`.",
     ),

@@ -93,12 +93,12 @@ TROUBLES = (
     ),
     Trouble(
         id="trl/iterable-dataset",
-        shows=("Iterable datasets are not yet supported in GRPOTrainer",),
-        cause="GRPOTrainer of this release takes no streaming data set",
-        fix="load it without streaming=True, or take a part: Dataset.from_list(list(stream.take(n)))",
+        shows=("Iterable datasets are not yet supported in GRPOTrainer", "Iterable datasets require `dispatch_batches=False`"),
+        cause="a streamed data set is not taken by this release, or is dealt out by rank 0, which breaks the groups of a prompt",
+        fix="load it without streaming=True, or take a part: Dataset.from_list(list(stream.take(n))); where the message names dispatch_batches: accelerator_config={{'dispatch_batches': False}} "
+        "in the config",
         source="huggingface/trl: trainer/grpo_trainer.py", certainty="certain", kind="config-error",
-        example="NotImplementedError: Iterable datasets are not yet supported in GRPOTrainer. Please use a standard dataset "
-        "instead.",
+        example="NotImplementedError: Iterable datasets are not yet supported in GRPOTrainer. Please use a standard dataset instead.",
     ),
     Trouble(
         id="trl/vllm-missing",
@@ -179,14 +179,6 @@ TROUBLES = (
         fix="FastLanguageModel.from_pretrained(..., fast_inference=True), or use_vllm=False",
         source="unslothai/unsloth", certainty="likely", kind="config-error",
         example="AttributeError: 'Qwen2ForCausalLM' object has no attribute 'vllm_engine'",
-    ),
-    Trouble(
-        id="open-r1/wandb-required",
-        shows=("wandb_entity", ), frames=("open_r1",),
-        cause="the recipe logs to W&B with an entity of its own",
-        fix="set report_to: none in the recipe, or your own wandb_entity and wandb_project",
-        source="huggingface/open-r1", certainty="possible", severity="info",
-        example='  File "/x/open_r1/utils/wandb_logging.py", line 9, in init\nKeyError: wandb_entity',
     ),
     Trouble(
         id="trl/ratio-over-threshold",
@@ -335,14 +327,6 @@ TROUBLES = (
         example="ValueError: vllm_tensor_parallel_size (4) must divide world size (6) evenly.",
     ),
     Trouble(
-        id="trl/iterable-dispatch",
-        shows=("Iterable datasets require `dispatch_batches=False`",),
-        cause="a streamed data set is dealt out by rank 0, which breaks the groups of a prompt",
-        fix="accelerator_config={{'dispatch_batches': False}} in the config, or load the data set without streaming=True",
-        source="huggingface/trl: trainer/grpo_trainer.py", certainty="certain", kind="config-error",
-        example="ValueError: Iterable datasets require `dispatch_batches=False`, but it is set to `True` in `accelerator_config`.",
-    ),
-    Trouble(
         id="trl/given-twice",
         shows=("You passed a `PeftModel` instance together with a `peft_config`", "You passed `model_init_kwargs` to the ", "You passed model_init_kwargs to the",
                "You passed model_kwargs to the", "You passed a model_id to the...ref_model...peft", "Please pass `ref_model=None` in case you want to train PEFT"),
@@ -461,14 +445,6 @@ TROUBLES = (
         fix="bf16=True, fp16=False for a bfloat16 model (is_bfloat16_supported()), fp16=True, bf16=False for a float16 one, as on a T4",
         source="unslothai/unsloth: models/_utils.py", certainty="certain", kind="config-error",
         example="TypeError: Unsloth: Model is in bfloat16 precision but you want to use float16 precision. Set fp16 to `False` and bf16 to `True`",
-    ),
-    Trouble(
-        id="unsloth/no-gpu",
-        shows=("Unsloth cannot find any torch accelerator", "Unsloth: No NVIDIA GPU found", "Unsloth currently only works on NVIDIA GPUs"),
-        cause="Unsloth needs a GPU and torch sees none",
-        fix="choose a GPU runtime (Colab: T4), and check torch.cuda.is_available(): a CPU build of torch or a driver that is too old says False",
-        source="unslothai/unsloth: __init__.py", certainty="certain", kind="config-error",
-        example="NotImplementedError: Unsloth cannot find any torch accelerator? You need a GPU.",
     ),
     Trouble(
         id="unsloth/both-configs-failed",

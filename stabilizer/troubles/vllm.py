@@ -388,11 +388,11 @@ TROUBLES = (
     ),
     Trouble(
         id="vllm/no-platform",
-        shows=("Failed to infer device type", "Device string must not be empty", "No platform detected, vLLM is running on "
+        shows=("Current node has no GPU available", "Failed to infer device type", "Device string must not be empty", "No platform detected, vLLM is running on "
                "UnspecifiedPlatform"),
         cause="vLLM sees no GPU: no driver in the container, a CPU build of torch or vLLM, or CUDA_VISIBLE_DEVICES that hides all",
         fix="python -c 'import torch; print(torch.cuda.is_available(), torch.version.cuda)' must say True: start the container with "
-        "--gpus all, install the CUDA build of torch, and in Ray ask for num_gpus=1 in the actor that makes the engine",
+        "--gpus all, install the CUDA build of torch, and in Ray ask for num_gpus=1 or a placement group for the actor that makes the engine (or distributed_executor_backend 'mp')",
         source="vllm-project/vllm: platforms/__init__.py", certainty="likely", kind="config-error",
         example="RuntimeError: Failed to infer device type, please set the environment variable `VLLM_LOGGING_LEVEL=DEBUG`",
     ),
@@ -448,8 +448,8 @@ TROUBLES = (
     ),
     Trouble(
         id="vllm/no-weights",
-        shows=("Cannot find any model weights with `{path:w}`", "Invalid repository ID or local directory specified: '{path:w}'"),
-        cause="the folder {path} holds no whole model: no config.json or no *.safetensors, as in a checkpoint of shards (FSDP, DeepSpeed, "
+        shows=("Error no file named pytorch_model.bin", "Error no file named model.safetensors", "Cannot find any model weights with `{path:w}`", "Invalid repository ID or local directory specified: '{path:w}'"),
+        cause="the folder that is named holds no whole model: no config.json or no *.safetensors, as in a checkpoint of shards (FSDP, DeepSpeed, "
         "Megatron) or of an adapter alone",
         fix="merge the checkpoint first (python -m verl.model_merger merge ..., zero_to_fp32.py, or merge_and_unload() for an adapter) "
         "and give the merged folder; check the path for a typo",

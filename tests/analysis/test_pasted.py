@@ -313,7 +313,7 @@ def test_a_text_without_metrics_and_errors_is_answered_with_what_it_shows(text, 
 def test_an_error_in_a_text_comes_before_what_else_it_shows(beside, monkeypatch, capsys):
     text = f"{beside}\nRuntimeError: CUDA error: an illegal memory access was encountered\n"
     _, found = answered(text, monkeypatch, capsys)
-    assert found["verdict"] == "crashed" and found["findings"][0]["evidence"]["trouble"] == "cuda/illegal-access"
+    assert found["verdict"] == "crashed" and found["findings"][0]["evidence"]["trouble"] == "cuda/kernel-failed"
 
 
 def test_the_newest_row_alone_is_read_in_json_and_in_the_summary_of_wandb(monkeypatch, capsys):
