@@ -249,7 +249,7 @@ def _controls(data: Sequence[Any], asked: Question, answer: Answer | None) -> ht
                         maxValues=MAX_CHARTS,
                         limit=200,
                         label="metrics",
-                        miw=240,
+                        w=240,
                         placeholder="" if asked.metrics else "default metrics",
                         **small,
                     ),

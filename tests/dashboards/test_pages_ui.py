@@ -90,4 +90,6 @@ def test_no_sideways_scrolling_on_a_phone(browser: Any, served: tuple[str, Path]
     page.goto(served[0] + path)
     page.locator(".sample:visible, .compare-table:visible").first.wait_for(timeout=60_000)
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    if path.startswith("compare"):
+        assert page.locator("main figure").first.bounding_box()["y"] < 844, "a chart is on the first screen"
     context.close()
