@@ -10,7 +10,7 @@ from typing import Any
 
 from stabilizer.cli import UsageError
 from stabilizer.live.announced import ATTEMPT
-from stabilizer.live.supervise import HUNG, Plan, Supervisor
+from stabilizer.live.supervise import GRACE_S, HUNG, Plan, Supervisor
 
 EPILOG = f"""\
 Examples:
@@ -26,7 +26,8 @@ its state and ends, and the next attempt has the changed argument in its command
 `stabilizer.changed_arguments()`, for a script: GRPOConfig(**settings | stabilizer.changed_arguments()).
 
 Not restarted: configuration and import errors, the same failure at the same step twice, and what SIGTERM or Ctrl-C
-ended. Signals are forwarded. The exit code is that of the command, {HUNG} for a hang that is not restarted."""
+ended. Signals are forwarded; one that comes again after {GRACE_S:g} seconds ends the command and all it started. The
+exit code is that of the command, {HUNG} for a hang that is not restarted."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import re
 import shlex
@@ -48,7 +49,7 @@ from stabilizer.troubles.search import in_line
 POLL_S = 0.5
 """Seconds between looks at the process and its heartbeats."""
 GRACE_S = 20.0
-"""Time that a hung process gets to end after SIGTERM, before it is killed."""
+"""Time that a process gets to end after SIGTERM, before it is killed: a hung one, or after a second signal."""
 LONGEST_PAUSE_S = 300.0
 """Longest pause before a restart; each pause is twice the one before."""
 LASTING = 2.0
@@ -119,6 +120,9 @@ class Supervisor:
         self._process: subprocess.Popen[bytes] | None = None
         self._asked = ""
         """The signal that asked the whole to end."""
+        self._asked_at = math.inf
+        self._insisted = False
+        """Whether a signal came again after the time to end."""
         self._folder = Path(tempfile.mkdtemp(prefix="stabilizer-supervise-"))
         self._tail: deque[bytes] = deque()
         self._changed = changed_arguments()
@@ -205,11 +209,14 @@ class Supervisor:
                 self._say(plain(f"hang: {hang[1]}"), {"event": "hang", **hang[0].stall})
                 self._end(process)
                 return hang
+            if self._insisted:
+                self._say(f"{self._asked} again: the command and all it started are ended", {"event": "insisted"})
+                self._end(process)
         return None
 
     @staticmethod
     def _end(process: subprocess.Popen[bytes]) -> None:
-        """End a hung process and all that it started, also in sessions of their own, as torchrun starts its workers."""
+        """End a process and all that it started, also in sessions of their own, as torchrun starts its workers."""
         started = descendants(process.pid)
         for number, patience in ((signal.SIGCONT, 0.0), (signal.SIGTERM, GRACE_S), (signal.SIGKILL, GRACE_S)):
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -271,7 +278,9 @@ class Supervisor:
     def _forward(self, number: int, frame: object) -> None:
         name = signal.Signals(number).name
         if name in ENDING:
-            self._asked = name
+            now = time.monotonic()
+            self._insisted = now - self._asked_at >= GRACE_S  # a signal that is sent twice at once is one
+            self._asked, self._asked_at = name, min(self._asked_at, now)
         if self._process is not None and self._process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.send_signal(number)

@@ -155,6 +155,29 @@ def test_a_signal_is_forwarded_and_nothing_is_restarted():
     assert b"SIGTERM was asked for" in process.stderr.read()
 
 
+def test_a_command_that_ignores_signals_is_ended_by_one_that_comes_again():
+    ignores = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
+    worker = f"[sys.executable, '-c', {ignores + 'time.sleep(60)'!r}]"
+    stuck = (
+        ignores
+        + f"import subprocess, sys; w = subprocess.Popen({worker}, start_new_session=True); "
+        + ("time.sleep(0.5); print(w.pid, flush=True); time.sleep(60)")
+    )
+    ours = "import sys; from stabilizer.live import supervise; supervise.GRACE_S = 1.0; from stabilizer.cli import main"
+    ours += f"; sys.exit(main(['supervise', '--', sys.executable, '-c', {stuck!r}]))"
+    process = subprocess.Popen([sys.executable, "-c", ours], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout and process.stderr
+    worker_id = int(process.stdout.readline())
+    for wait in (0.0, 0.1, 1.5):  # the second comes at once, and counts as the first
+        time.sleep(wait)
+        assert process.poll() is None
+        process.send_signal(signal.SIGTERM)
+    assert process.wait(30) == 128 + signal.SIGKILL
+    assert b"SIGTERM again" in process.stderr.read()
+    state = Path(f"/proc/{worker_id}/stat")
+    assert not state.exists() or " Z " in state.read_text()
+
+
 def test_a_command_that_is_not_there_is_named(tmp_path):
     done = subprocess.run([*RUN, "--", str(tmp_path / "no")], capture_output=True, text=True, check=False)
     assert done.returncode == 127 and "can't be started" in done.stderr and "Traceback" not in done.stderr
