@@ -6,11 +6,14 @@ dashboards over one folder see one another's additions. A file that can't be rea
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
 import tempfile
 import threading
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +30,8 @@ MAX_VIEWS, MAX_QUERY = 100, 4_000
 MAX_ANNOTATIONS, MAX_ANNOTATION = 50, 200
 """Annotations of a run, and characters of one."""
 _LOCK = threading.Lock()
+LONGEST_WAIT_S = 5.0
+"""Longest wait for other dashboards that write the same file. A write takes a few milliseconds."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +138,9 @@ class ViewerFile:
         return self._read[1]
 
     def _change(self, part: str, key: str, value: Any) -> str:
-        with _LOCK:
+        with _LOCK, _alone(self.path.parent) as alone:
+            if not alone:
+                return f"another process holds {self.path.parent}; try again"
             self._read = None  # another dashboard may have written
             if self.path.exists() and not self._content():
                 return f"{self.path} is not a readable JSON object; move it away to start a new one"
@@ -171,6 +178,32 @@ class ViewerFiles:
     def archive(self, run: Path, archived: bool) -> str:
         """Archive a run or bring it back; why that failed, or nothing."""
         return self.of(run).note(run.name, replace(self.remarks(run), archived=archived))
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[bool]:
+    """Keep dashboards in other processes from changing the file of a folder; False if one does for too long.
+
+    The folder itself is locked, as no file stays in place. Where a file system knows no locks, none is held.
+    """
+    with contextlib.ExitStack() as stack:
+        alone, until = True, time.monotonic() + LONGEST_WAIT_S
+        try:
+            handle = os.open(folder, os.O_RDONLY)
+            stack.callback(os.close, handle)
+            while not (alone := _locked(handle)) and time.monotonic() < until:
+                time.sleep(0.01)
+        except OSError:
+            alone = True
+        yield alone
+
+
+def _locked(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _replace(path: Path, text: str) -> None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import math
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from page_client import CALM, RUN, Client
 from synthetic_run import many
 
+from dashboards.data import viewer_file
 from dashboards.data.run_list import ListSettings, run_list
 from dashboards.data.run_registry import Runs
 from dashboards.data.viewer_file import NAME, Annotation, Remarks, ViewerFile
@@ -150,6 +153,32 @@ def test_what_viewers_note_is_kept_beside_the_runs_and_the_runs_stay_as_they_are
     assert {line.id for line in Runs([runs_folder]).lines()} == {RUN, CALM}
     assert ViewerFile(runs_folder).note(RUN, Remarks()) == "" and ViewerFile(runs_folder).keep_view("mine", None) == ""
     assert json.loads((runs_folder / NAME).read_text()) == {"runs": {}, "views": {}}
+
+
+def test_dashboards_in_several_processes_lose_nothing_of_one_another(tmp_path: Path) -> None:
+    write = (
+        "import sys; from pathlib import Path; from dashboards.data.viewer_file import Remarks, ViewerFile;"
+        " print('up', flush=True); sys.stdin.readline();"
+        " print([ViewerFile(Path(sys.argv[1])).note(f'{sys.argv[2]}-{n}', Remarks(name='x')) for n in range(50)])"
+    )
+    several = [
+        subprocess.Popen([sys.executable, "-c", write, str(tmp_path), str(n)], text=True,
+                         stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        for n in range(3)
+    ]  # fmt: skip
+    assert [process.stdout.readline() for process in several] == ["up\n"] * 3
+    for process in several:
+        process.stdin.write("\n")
+        process.stdin.flush()
+    assert [process.communicate(timeout=60)[0] for process in several] == [f"{[''] * 50}\n"] * 3
+    assert len(json.loads((tmp_path / NAME).read_text())["runs"]) == 150
+
+
+def test_a_folder_that_another_process_holds_is_said_in_words(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(viewer_file, "LONGEST_WAIT_S", 0.05)
+    with viewer_file._alone(tmp_path) as alone:
+        assert alone and "another process holds" in ViewerFile(tmp_path).note("a", Remarks(name="x"))
+    assert ViewerFile(tmp_path).note("a", Remarks(name="x")) == ""
 
 
 def test_the_viewer_file_is_not_taken_for_a_log(runs_folder: Path) -> None:
