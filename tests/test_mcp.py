@@ -15,6 +15,7 @@ import pytest
 
 import stabilizer
 from stabilizer.cli import main
+from stabilizer.commands.mcp import Runs
 
 ROOT = Path(__file__).parents[1]
 SAMPLES = ROOT / "sample_runs"
@@ -75,6 +76,13 @@ def test_nothing_outside_the_folder_is_read(tmp_path):
     _, answers = session(tmp_path / "runs", *[("diagnose", {"run": name}) for name in names])
     for answer in answers:
         assert answer.is_error and "list_runs names them" in answer.content[0].text
+
+
+@pytest.mark.parametrize("name", ["..", "x" * 5000, "a/" * 5000, "\0", "\ud800", "loop/x", "~", "a\nb"])
+def test_a_name_that_is_no_run_of_the_folder_is_refused_in_words(tmp_path, name):
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(ValueError, match="list_runs names them"):
+        Runs(tmp_path).path(name)
 
 
 @needs_mcp

@@ -8,6 +8,7 @@ Runs are named, never given by path, and nothing outside the folder is read. Ans
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import re
 import subprocess
@@ -69,10 +70,11 @@ class Runs:
 
     def path(self, name: str) -> str:
         """The path of a run or log of the folder; ValueError for whatever is not inside it."""
-        path = (self.folder / name).resolve()
-        if path == self.folder or not path.is_relative_to(self.folder) or not path.exists():
-            raise ValueError(f"no run {name!r} in the folder; list_runs names them")
-        return str(path)
+        with contextlib.suppress(OSError, RuntimeError, ValueError):  # too long, a loop of links, no name of a file
+            path = (self.folder / name).resolve()
+            if path != self.folder and path.is_relative_to(self.folder) and path.exists():
+                return str(path)
+        raise ValueError(f"no run {name[:200]!r} in the folder; list_runs names them")
 
     def answer(self, run: str, kind: str, action: str) -> Any:
         """Leave an answer to a proposal, as `stabilizer fix` does."""
