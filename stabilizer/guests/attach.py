@@ -71,10 +71,10 @@ def attach(
     guest = _Guest(trainer, run, ranks)
     found = guest.offer_knobs()
     trainer.add_callback(guest.callback())
-    newer = hasattr(trainer, "_get_grad_norm")  # since transformers 5
-    guest.wrap(
-        trainer if newer else trainer.accelerator, "_get_grad_norm" if newer else "clip_grad_norm_", guest.saw_norm
-    )
+    if hasattr(trainer, "_get_grad_norm"):  # of newer releases of transformers
+        guest.wrap(trainer, "_get_grad_norm", guest.saw_norm)
+    else:
+        guest.wrap(getattr(trainer, "accelerator", None), "clip_grad_norm_", guest.saw_norm)
     guest.wrap(trainer, "training_step", guest.saw_loss)
     mark_phases(trainer, run.heart)
     guest.note_crashes()

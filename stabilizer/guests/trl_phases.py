@@ -24,8 +24,8 @@ ENGINE_METHODS = {"sync_weights": "sync", "generate": "rollout"}
 def mark_phases(trainer: Any, heart: Heart) -> None:
     """Enter the phases of a trainer while its methods run."""
     _wrap(trainer, METHODS, heart)
-    if not hasattr(trainer, "_calculate_rewards"):  # before TRL 0.19
-        functions = getattr(trainer, "reward_funcs", ())
+    functions = getattr(trainer, "reward_funcs", None)
+    if functions and not hasattr(trainer, "_calculate_rewards"):  # before TRL 0.19
         trainer.reward_funcs = [
             one if hasattr(one, "parameters") else _within(heart, "reward", one) for one in functions
         ]

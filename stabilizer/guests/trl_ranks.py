@@ -20,7 +20,7 @@ from typing import Any
 from stabilizer.core.knobs import Checkpoint
 from stabilizer.guests.knobs import LoopKnob
 from stabilizer.guests.states import Keeper
-from stabilizer.training.checkpoint import verified
+from stabilizer.training.checkpoint import scan, verified
 
 PRESENT, AGREED = "stabilizer/present", "stabilizer/agreed"
 """Keys in the store of torch.distributed, with the number of the attached trainer behind them."""
@@ -197,7 +197,11 @@ class Follower:
 
 
 def _state(folder: Path) -> Checkpoint:
-    return Checkpoint(0, 0, folder)
+    """The checkpoint in a folder; OSError if there is none."""
+    for state in scan(folder.parent):
+        if state.path.name == folder.name:
+            return state
+    raise FileNotFoundError(f"no checkpoint in {folder}")
 
 
 def _readable(folder: Path) -> bool:

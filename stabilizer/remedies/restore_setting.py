@@ -23,7 +23,8 @@ class RestoreSetting(Remedy):
 
     Preconditions
         The knob was constant before the change, no event declares the change (a person, a stage, a fix), and no remedy
-        has changed the knob since.
+        has changed the knob since. If only the reward fell, weights from before the change answer the same prompts. It
+        waits while the current weights get more reward, because then the run still learns.
 
     Dose and bounds
         Exactly the former value, which is within the knob's bounds because the run used it.

@@ -11,6 +11,7 @@ import textwrap
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -315,3 +316,35 @@ def test_a_folder_that_is_moved_is_said_while_the_loop_goes_on(tmp_path, capsys)
     run.path.rename(tmp_path / "elsewhere")
     assert waited(lambda: run.log({"reward": 0.3}) and "was moved or deleted" in capsys.readouterr().err)
     run.finish()
+
+
+class Unknown:
+    """A trainer that has little of what `attach` knows of TRL's."""
+
+    model = accelerator = None
+
+    def __init__(self):
+        self.args = SimpleNamespace(max_steps=3, max_grad_norm=1.0)
+        self.state, self.control = SimpleNamespace(global_step=0), SimpleNamespace(should_training_stop=False)
+        self.optimizer = None
+        self._metrics = {"train": {"reward": []}}
+        self.add_callback = lambda callback: setattr(self, "callback", callback)
+
+    def train(self):
+        self.callback.on_train_begin(self.args, self.state, self.control)
+        for _ in range(3):
+            self.state.global_step += 1
+            self._metrics["train"]["reward"].append(0.5)
+            self.callback.on_step_end(self.args, self.state, self.control)
+        self.callback.on_train_end(self.args, self.state, self.control)
+
+
+def test_a_trainer_of_an_unknown_version_is_watched_and_its_other_knobs_are_refused(tmp_path, capsys):
+    trainer = Unknown()
+    guest = stabilizer.attach(trainer, runs=tmp_path)
+    assert "watching Unknown" in (said := capsys.readouterr().out) and "knobs: max_grad_norm\n" in said
+    with pytest.raises(ValueError, match="this run has no knob 'control/beta'; it has control/max_grad_norm"):
+        guest._controls.set("control/beta", 0.1)
+    trainer.train()
+    assert RunReader(guest.path).history.view().series("reward/mean").values.tolist() == [0.5] * 3
+    assert trainer.state.global_step == 3

@@ -207,6 +207,24 @@ def test_a_knob_reaches_every_place_that_reads_it(tmp_path, knob, value, seen):
     assert rows[:2] != rows[2:4] and rows[-1] == pytest.approx(value)
 
 
+def test_an_update_that_is_skipped_moves_no_weight(tmp_path):
+    run = trainer(tmp_path / "out", steps=8, weight_decay=0.1)
+    guest = attach(run, runs=tmp_path / "runs", remedy="approve")  # a step waits for requests
+    plain, seen = guest.log, {0: weights(run)}
+
+    def log(metrics, step=None, **more):
+        seen[step] = weights(run)
+        if step == 3:
+            assert main(["fix", str(guest.path), "do", "skip-update"]) == 0
+        return plain(metrics, step, **more)
+
+    guest.log = log
+    run.train()
+    still = [step for step in range(1, 9) if torch.equal(seen[step], seen[step - 1])]
+    skipped = RunReader(guest.path).history.view().series("optim/skipped")
+    assert still == skipped.steps[skipped.values > 0].tolist() and len(still) == 1
+
+
 @newer
 def test_rloo_has_the_knobs_of_its_settings(tmp_path):
     run = trainer(tmp_path / "out", steps=8, rloo=True, beta=0.0)
