@@ -14,6 +14,7 @@ import numpy as np
 
 from stabilizer.detectors.evidence.settings import penalised
 from stabilizer.detectors.system.first_rows import BEYOND_TEXT, CALL_IT, silent_parts
+from stabilizer.detectors.system.first_rows import FAR as NOTHING_LEFT
 from stabilizer.runs.history import RunView
 from stabilizer.trainers.settings import configured
 
@@ -80,6 +81,8 @@ STEADY = 0.1
 """Relative spread of length, KL and entropy within which the policy counts as unchanged."""
 DROPPED = 0.5
 """Factor of the reward from one row to the next that noise of prompts hardly makes."""
+JUMPED, AROUND = 5.0, 6
+"""Factor of a rise in one row that learning hardly makes, and the rows on each side that it must last."""
 OF_GAMES = {"fps", "ep_rew_mean", "episode_len_mean", "total_timesteps", "training_iteration", "clip_range"}
 """Columns of logs whose policy plays in an environment instead of writing text."""
 
@@ -222,22 +225,27 @@ def part_silent(view: RunView) -> Answer:
 
 
 def reward_drops_alone(view: RunView) -> Answer:
-    """The reward falls from one row to the next while the policy stays as it was."""
+    """The reward moves from one row to the next, for good, while the policy stays as it was."""
     reward = view.series("reward/mean").finite().values
     names = ("rollout/length_mean", "policy/kl_ref", "policy/entropy")
     others = [view.series(name).finite().values for name in names]
     others = [values for values in others if len(values) == len(reward)]
     if len(reward) < 3 or not others or reward.max() <= 0:
         return None
-    place = int(np.argmin(np.diff(reward))) + 1
-    before, after = float(reward[:place].min()), float(reward[place:].max())
-    steady = all(np.ptp(values) <= STEADY * max(np.abs(values).max(), 1e-3) for values in others)
-    if after > DROPPED * before or not steady:
+    place = int(np.argmax(np.abs(np.diff(reward)))) + 1
+    before, after = reward[:place], reward[place:]
+    near = slice(max(0, place - AROUND), place + AROUND)
+    steady = all(np.ptp(values[near]) <= STEADY * max(np.abs(values[near]).max(), 1e-3) for values in others)
+    dropped = after.max() <= DROPPED * before.min()
+    jumped = min(len(before), len(after)) >= AROUND and 0 < JUMPED * before.max() < after.min()
+    if not steady or not (dropped or jumped):
         return None
+    was, now = (before.min(), after.max()) if dropped else (before.max(), after.min())
+    went = "fell" if dropped else "rose"
     return (
-        f"the reward fell from {before:.3g} to {after:.3g} in one row, while length, KL or entropy stayed as they were",
-        "then the policy did not change but what judges it: the verifier or its service fails, the data changed, or the"
-        " engine lost its weights (a restart); score some stored answers again",
+        f"the reward {went} from {was:.3g} to {now:.3g} in one row, while length, KL or entropy stayed as they were",
+        "then the policy did not change but what judges it: the unit or a weight of the reward, the verifier or its"
+        " service, the data, or the engine lost its weights (a restart); score some stored answers again",
     )
 
 
@@ -512,6 +520,13 @@ def drifted(view: RunView) -> Answer:
     )
 
 
+def reference_left(view: RunView) -> Answer:
+    """In a long log: the policy has nothing in common with its reference any more, whatever the reward does."""
+    kl = _last(view, "policy/kl_ref")
+    rows = len(view.series("policy/kl_ref").values)
+    return drifted(view) if kl is not None and kl >= NOTHING_LEFT and rows > FEW else None
+
+
 def engine_apart(view: RunView) -> Answer:
     """Engine and trainer give different probabilities."""
     kl, gap = _last(view, "policy/mismatch_kl"), _named(view, ("logprob_abs_diff", "sampling_logp_difference/mean"))
@@ -588,6 +603,7 @@ SIGNS: tuple[tuple[str, Callable[[RunView], Answer], str], ...] = (
     ("length-with-score", length_with_score, "length-rewarded"),
     ("updates-far", updates_far, "lr-too-high"),
     ("drifted", drifted, "lr-too-high"),
+    ("reference-left", reference_left, "lr-too-high"),
     ("entropy-random", entropy_random, ""),
     ("entropy-spent", entropy_spent, "exploration-exhausted"),
     ("rate-high", rate_high, "lr-too-high"),
@@ -608,5 +624,5 @@ SIGNS: tuple[tuple[str, Callable[[RunView], Answer], str], ...] = (
     ("both-fall", both_fall, ""),
 )
 """Every sign: id, question, and the cause of a finding that says the same. The gravest come first."""
-OF_ANY_LENGTH = ("part-silent",)
+OF_ANY_LENGTH = ("part-silent", "reward-drops-alone", "reference-left")
 """Signs of all rows together, which are shown of a long log too."""

@@ -63,7 +63,7 @@ _PAIR = re.compile(
 )
 _ASSIGNED = re.compile(rf"[:=]\s{{0,8}}[\"'\[]?{_NUMBER}")
 """A number after a colon or an equals sign: without one no name can have it, and names are dear to look for."""
-_BARE = re.compile(rf"(?:^|(?<=[\s|,;\[(]))([A-Za-z_][\w@/.-]{{0,60}})\s{{1,3}}({_NUMBER})%?(?=[\s,;|)\]:/]|$)")
+_BARE = re.compile(rf"(?:^|(?<=[\s|,;\[(]))([A-Za-z_][\w@/.-]{{0,60}})\s{{1,8}}({_NUMBER})%?(?=[\s,;|)\]:/]|$)")
 _REWARDS = re.compile(rf"\b(rewards?)\s?[:=]\s?\[\s?({_PLAIN}(?:, ?{_PLAIN}){{1,63}})\s?\]", re.I)
 """The rewards of the answers of a step."""
 _COUNT = re.compile(r"(?:^|(?<=[\s\[(]))(\d{1,12})/(\d{1,12})(?=[\s\]):,|]|$)")

@@ -35,6 +35,7 @@ CASES = {
         "policy__entropy": [0.41] * 4,
         "rollout__length_mean": [310.0, 312, 311, 309],
     },
+    "reference-left": {"policy__kl_ref": [0.2 * row for row in range(30)]},
     "reward-falls": {
         "reward__mean": [0.62, 0.61, 0.6, 0.58, 0.55, 0.52, 0.5, 0.47, 0.44, 0.42, 0.41, 0.4],
         "policy__entropy": [0.5, 0.55, 0.6, 0.7, 0.8, 0.85, 0.9, 1.0, 1.1, 1.15, 1.2, 1.3],
@@ -145,6 +146,22 @@ def test_engines_are_compared_by_log_probabilities_too():
 def test_a_reward_that_falls_with_the_policy_is_no_fault_of_its_judge():
     fell = {"reward__mean": [0.7, 0.71, 0.05, 0.04], "policy__entropy": [0.41, 0.4, 0.2, 0.1]}
     assert "reward-drops-alone" not in {sign.id for sign in signs(view(**fell))}
+
+
+def test_a_reward_that_changes_its_unit_is_no_progress_and_a_rise_of_the_policy_is():
+    unit = {"reward__mean": [0.4, 0.41] * 20 + [40.0, 41.0] * 20, "policy__kl_ref": [0.01] * 80}
+    (sign,) = [sign for sign in signs(view(**unit)) if sign.id == "reward-drops-alone"]
+    assert "rose from 0.41 to 40" in sign.what and "unit" in sign.look
+    moved = unit | {"policy__kl_ref": [0.01] * 40 + [0.2] * 40}
+    grown = unit | {"reward__mean": [0.2, 0.21] * 20 + [0.6, 0.7] * 20}
+    for other in (moved, grown):
+        assert "reward-drops-alone" not in {sign.id for sign in signs(view(**other))}
+
+
+def test_a_long_log_that_left_its_reference_says_so_though_the_reward_rises():
+    rises = {"reward__mean": list(np.linspace(0.3, 0.4, 60)), "policy__kl_ref": list(np.geomspace(0.01, 6.6, 60))}
+    assert "reference-left" in {sign.id for sign in signs(view(**rises))}
+    assert not signs(view(**rises | {"policy__kl_ref": list(np.linspace(0.01, 1.0, 60))}))
 
 
 def test_a_reward_that_falls_for_its_penalty_is_blamed_on_the_penalty():
