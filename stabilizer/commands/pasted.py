@@ -117,11 +117,7 @@ def _thinned(run: LoadedRun) -> LoadedRun:
 
 def renamed(run: LoadedRun) -> LoadedRun:
     """The run under a name that says where it comes from, without the file the text was kept in."""
-    run.history.events[:] = [
-        replace(event, data={**event.data, "file": PASTED}) if "file" in event.data else event
-        for event in run.history.events
-    ]
-    return _thinned(replace(run, name=PASTED, source=replace(run.source, files=(PASTED,))))
+    return _thinned(replace(run.read_from(PASTED), name=PASTED))
 
 
 def _as_configuration(path: Path, args: argparse.Namespace) -> int | None:

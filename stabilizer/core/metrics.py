@@ -243,7 +243,7 @@ _RANK = Metric(
 )
 
 
-_UNKNOWN = Metric(
+UNKNOWN = Metric(
     name="",
     unit="",
     kind="real",
@@ -266,12 +266,12 @@ def metric(name: str) -> Metric:
         return replace(_BLOCK, name=name)
     if name.startswith("rank/"):
         return replace(_RANK, name=name)
-    return replace(_UNKNOWN, name=name)
+    return replace(UNKNOWN, name=name)
 
 
 def is_known(name: str) -> bool:
     """Whether a metric has a definition here."""
-    return metric(name).meaning != _UNKNOWN.meaning
+    return metric(name).meaning != UNKNOWN.meaning
 
 
 _RL_FAMILIES = ("reward/", "accuracy/", "rollout/", "value/", "policy/kl", "policy/clip", "policy/ratio", "policy/mismatch")  # fmt: skip

@@ -99,3 +99,5 @@ DETECTORS: tuple[Detector, ...] = (
 
 ENDINGS = frozenset({"system/crashed", "system/config-error"})
 """Failures that can end a run: an open, critical finding of one of these makes the verdict `crashed`."""
+MESSAGES = ENDINGS | {"system/known-trouble"}
+"""What the text of a log says, beside its numbers."""

@@ -31,6 +31,11 @@ class Detector:
         """The finding at `view.step`, or None."""
         raise NotImplementedError
 
+    def ends(self, view: RunView) -> list[Finding]:
+        """The findings that only the end of a run or its log shows, of this failure or of others."""
+        found = self.check(view) if self.at_end else None
+        return [found] if found else []
+
     def missing(self, view: RunView) -> list[str]:
         """Which of `needs` this run never measured."""
         return [need for need in self.needs if not any(name in view for name in need.split("|"))]

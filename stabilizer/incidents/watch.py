@@ -31,7 +31,7 @@ from typing import Any
 
 from stabilizer.core.metrics import is_rl
 from stabilizer.core.records import SEVERITIES, Cause, Event, Finding, RemedyAdvice, Severity, worst
-from stabilizer.detectors import DETECTORS, ENDINGS
+from stabilizer.detectors import DETECTORS, ENDINGS, MESSAGES
 from stabilizer.detectors.base import Detector
 from stabilizer.detectors.system.detector_error import DetectorError
 from stabilizer.incidents.diagnosis.graph import is_integrity, may_follow
@@ -164,7 +164,10 @@ class Watch:
         """Tell the watch that the run is over at `view`: only now can a failure be known to be the last thing that
         happened."""
         changed: list[Finding] = []
-        self._ask([detector for detector in self.detectors if detector.at_end], view, changed)
+        asked = [detector for detector in self.detectors if detector.at_end]
+        for detector, results in zip(asked, self._outcomes([partial(d.ends, view) for d in asked]), strict=True):
+            for result in results if isinstance(results, list) else [results]:
+                self._hear(detector, result, view, changed)
         self._explain_all(view, changed)
         return changed
 
@@ -173,10 +176,14 @@ class Watch:
         asked = [detector for detector in detectors if detector.id not in self._given_up]
         results = self._outcomes([partial(detector.check, view) for detector in asked])
         for detector, result in zip(asked, results, strict=True):
-            error = result if isinstance(result, Exception) else _junk(result)
-            if error is not None:
-                self._report_broken(detector, error, view, changed)
-            self._advance(detector, None if error else result, view, changed)
+            self._hear(detector, result, view, changed)
+
+    def _hear(self, detector: Detector, result: Any, view: RunView, changed: list[Finding]) -> None:
+        """Take one answer of a detector: a finding, None, or an exception."""
+        error = result if isinstance(result, Exception) else _junk(result)
+        if error is not None:
+            self._report_broken(detector, error, view, changed)
+        self._advance(detector, None if error else result, view, changed)
 
     def findings(self) -> list[Finding]:
         """Every finding that ever opened, in its present state, in order of incident and onset."""
@@ -212,10 +219,11 @@ class Watch:
     # --- the life of a finding --------------------------------------------------------------------------------------
 
     def _advance(self, detector: Detector, result: Finding | None, view: RunView, changed: list[Finding]) -> None:
-        track = self._tracks.get(detector.id)
+        id = result.id if result else detector.id
+        track = self._tracks.get(id)
         if result is not None:
             if track is None:
-                track = self._tracks[detector.id] = _Track(detector, result, self._tick)
+                track = self._tracks[id] = _Track(detector, result, self._tick)
             else:
                 track.raised, track.quiet, track.seen = track.raised + 1, 0, self._tick
             self._raise(track, result, view, changed)
@@ -265,13 +273,13 @@ class Watch:
     def _quieten(self, track: _Track, changed: list[Finding]) -> None:
         state = track.finding.state
         if state == "suspected":
-            del self._tracks[track.detector.id]
+            del self._tracks[track.finding.id]
         elif track.quiet < RECOVERING:
             return
         elif self._tick - track.seen >= RESOLVED:
             track.finding = replace(track.finding, state="resolved")
             self._closed.append(_Closed(track.finding, self._tick))
-            del self._tracks[track.detector.id]
+            del self._tracks[track.finding.id]
             changed.append(track.finding)
         elif state != "recovering":
             track.finding = replace(track.finding, state="recovering")
@@ -292,7 +300,7 @@ class Watch:
     def _incident_for(self, finding: Finding) -> Incident:
         """The incident that a finding belongs to; a new one when none fits."""
         for other in sorted(self._standing(), key=lambda f: f.onset_step, reverse=True):
-            if self._belongs(finding, other):
+            if not _apart(finding, other) and self._belongs(finding, other):
                 return self.incident(other.incident)
         for closed in reversed(self._closed):
             if closed.finding.id == finding.id and self._tick - closed.tick <= REOPEN:
@@ -448,6 +456,14 @@ def _junk(result: Any) -> Exception | None:
 def _place(finding: Finding) -> tuple[int, int, str]:
     """The place of a finding among others."""
     return finding.incident, finding.onset_step, finding.id
+
+
+def _apart(one: Finding, other: Finding) -> bool:
+    """Whether one is measured and the other a harmless message of the log: neither explains the other."""
+    if (one.id in MESSAGES) == (other.id in MESSAGES):
+        return False
+    message = one if one.id in MESSAGES else other
+    return message.severity == "info"
 
 
 def _blind(finding: Finding, view: RunView) -> bool:

@@ -17,6 +17,7 @@ from stabilizer.core.metrics import metric
 from stabilizer.core.records import SEVERITIES, Cause, Finding, RemedyAdvice
 from stabilizer.core.severity import WORDS
 from stabilizer.core.text import plain
+from stabilizer.detectors import MESSAGES
 from stabilizer.output.screen import STYLES, Screen
 from stabilizer.preflight.check import Preflight
 from stabilizer.remedies import LIKELY
@@ -171,7 +172,7 @@ class _Page(Screen):
                 self.out.print()
                 self._incident(incident)
             return
-        order = sorted(incidents, key=lambda one: (one.open, SEVERITIES.index(one.severity), -one.onset), reverse=True)
+        order = sorted(incidents, key=_importance, reverse=True)
         first = [one for one in order[:1] if one.open or one.severity != "info"]  # a remark that is over needs no page
         for incident in first:
             self.out.print()
@@ -193,8 +194,8 @@ class _Page(Screen):
         if self.steps:
             head.append(", ").append(f"since step {incident.onset:,}", "bold")
         self.line(head, 0)
-        if incident.headline:
-            self.line(plain(incident.headline))
+        if said := incident.headline or str(incident.lead.evidence.get("what", "")):
+            self.line(plain(said))
 
     def _incident(self, incident: Incident) -> None:
         if self.everything and len(incident.findings) > 1:
@@ -430,6 +431,12 @@ class _Page(Screen):
             self.out.print()
             hint = f"Plots and full report: stabilizer report {plain(path)}"
             self.out.print(self.shown(hint, "dim"), soft_wrap=True)
+
+
+def _importance(incident: Incident) -> tuple[bool, int, bool, int]:
+    """By which incidents are ordered: open, severe, measured rather than printed, early."""
+    severity = SEVERITIES.index(incident.severity)
+    return incident.open, severity, incident.lead.id not in MESSAGES, -incident.onset
 
 
 def _hanging(number: str, text: Text) -> Table:

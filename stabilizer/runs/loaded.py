@@ -66,6 +66,18 @@ class LoadedRun:
         """The same run with more notes."""
         return replace(self, source=replace(self.source, notes=(*self.source.notes, *notes)))
 
+    def read_from(self, place: str, leave_out: frozenset[str] = frozenset()) -> LoadedRun:
+        """The same run, said to be read from `place` and not from the file in which its text was kept for reading.
+        `leave_out` names data of events that hold for that file alone, as line numbers."""
+        for history in self.histories.values():
+            history.events[:] = [
+                replace(event, data={k: v for k, v in event.data.items() if k not in leave_out} | {"file": place})
+                if "file" in event.data
+                else event
+                for event in history.events
+            ]
+        return replace(self, source=replace(self.source, files=(place,)))
+
     def views(self) -> Iterator[RunView]:
         """The run as a live watcher saw it, tick by tick."""
         for attempt, step in self.ticks:

@@ -110,5 +110,6 @@ def _printed(
                     run = reader.read(console, mapping=mapping, config=config)
                 except RunError as error:
                     raise RunError(str(error).replace(str(console), str(path))) from None
-                return replace(run, source=replace(run.source, format=NAME, files=(str(path),)))
+                run = run.read_from(str(path), leave_out=frozenset({"line"}))
+                return replace(run, source=replace(run.source, format=NAME))
     return None

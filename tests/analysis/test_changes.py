@@ -113,6 +113,12 @@ def test_a_constant_and_a_schedule_are_not_named():
     assert changes(view(optim__lr=np.linspace(1e-6, 1e-7, 50), reward__mean=np.full(50, 0.5))) == []
 
 
+def test_a_clock_of_any_name_is_no_change_and_a_metric_that_only_rises_is():
+    seconds = np.cumsum(6 + np.random.default_rng(0).random(60))
+    assert changes(view(seconds_so_far=seconds, reward__mean=np.full(60, 0.5))) == []
+    assert largest(view(policy__kl_ref=0.001 * seconds), "policy/kl_ref") is not None
+
+
 def test_three_rows_are_enough_for_a_jump():
     assert largest(view(policy__kl_ref=[0.001, 0.001, 3.0]), "policy/kl_ref") is not None
 

@@ -47,6 +47,25 @@ def told(watch: Watch) -> list[tuple[int, str, str]]:
     return [(f.incident, f.id, f.severity) for f in watch.findings()]
 
 
+def test_a_harmless_message_is_no_part_of_what_was_measured() -> None:
+    measured = Says("reward/plateau", range(40, 100), severity="info")
+    harmless = watched(99, measured, Says("system/known-trouble", range(40, 100), severity="info"))
+    assert {f.id: f.incident for f in harmless.findings()} == {"reward/plateau": 1, "system/known-trouble": 2}
+    harmful = watched(99, measured, Says("system/known-trouble", range(40, 100), severity="warn"))
+    assert {f.incident for f in harmful.findings()} == {1}
+
+
+def test_a_few_rows_prove_each_failure_under_its_own_name_and_give_one_cause() -> None:
+    run, watch = History(), new_watch()
+    for step in range(1, 8):
+        run.append(step, {"reward/mean": 0.0, "optim/grad_norm": 0.0, "rollout/truncated_frac": 0.5})
+        watch.tick(run.view())
+    proved = [found for found in watch.end(run.view()) if "facts" in found.evidence]
+    assert {found.id: found.incident for found in proved} == {"reward/no-signal": 1, "optim/no-update": 1}
+    assert {found.id for found in proved if "cause" in found.evidence} == {"optim/no-update"}
+    assert proved[-1].evidence["cause"] == "reward-fault"  # the reward of 0 explains the gradient of 0
+
+
 # --- the life of one finding ---------------------------------------------------------------------------------------
 
 

@@ -271,6 +271,15 @@ def test_what_a_notebook_printed_is_read_as_a_console(tmp_path: Path) -> None:
     assert run.source.files == (str(tmp_path / "nb.ipynb"),)
 
 
+def test_a_failure_printed_in_a_notebook_is_found_in_the_notebook(tmp_path: Path) -> None:
+    lines = [f"step:{s} - actor/grad_norm:0.5 - critic/score/mean:0.{s}25\n" for s in (1, 2, 3)]
+    lines += ["Traceback (most recent call last):\n", '  File "train.py", line 3, in <module>\n', "ValueError: no\n"]
+    run = load(write(tmp_path, notebook({"output_type": "stream", "name": "stderr", "text": lines}), "nb.ipynb"))
+    data = [event.data for event in run.history.events if "failure" in event.data]
+    assert data and {one["file"] for one in data} == {str(tmp_path / "nb.ipynb")}
+    assert not any("line" in one for one in data), "lines of the text, which the notebook does not have"
+
+
 @pytest.mark.parametrize("trainer", [openrlhf, skyrl, nemo_rl, prime_rl], ids=lambda module: module.__name__)
 @pytest.mark.parametrize("kept", ["csv", "jsonl"])
 def test_what_a_tracker_exports_of_a_trainer_is_read_in_its_own_words(trainer, kept, tmp_path: Path) -> None:

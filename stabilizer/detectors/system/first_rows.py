@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -78,7 +78,8 @@ class FirstRows(Detector):
         row. Or one row has a KL to the reference of 5 nats/token or more. Or, over the rows: the entropy fell to
         nothing; the reward fell by 60 % while the KL or the gradient norm rose far, or while answers grew; the KL is
         negative; the KL coefficient is without bound; the critic explains nothing of large returns; no finished episode
-        is reported.
+        is reported. A fact that shows a failure with a detector of its own is reported as that failure, as
+        `rollout/truncation` where every answer is cut; the others are reported under this name.
 
     Why it matters
         These facts need no trend. A run that begins like this wastes every further hour.
@@ -103,22 +104,36 @@ class FirstRows(Detector):
     at_end = True
 
     def check(self, view: RunView) -> Finding | None:
+        return next((found for found in self.ends(view) if found.id == self.id), None)
+
+    def ends(self, view: RunView) -> list[Finding]:
+        """One finding for each failure that the rows prove. The first fact is the cause; the gravest finding has it."""
         rows = max((len(view.series(name).finite()) for name in view.names()), default=0)
         known = rows and (rows < FEW or nothing_earned(view))
         facts = [fact for ask in (FACTS if rows < FEW else IN_ANY_LOG) if known and (fact := ask(view))]
-        if not facts:
-            return None
-        gravest = max((fact.severity for fact in facts), key=SEVERITIES.index)
-        first = facts[0]
-        others = "".join(f"; {fact.what}" for fact in facts[1:])
-        in_each = first.name not in OVER_ROWS
+        of: dict[str, list[Fact]] = {}
+        for fact in facts:
+            of.setdefault(OF.get(fact.name, self.id), []).append(fact)
+        found = [self._proved(view, rows, id, some) for id, some in of.items()]
+        gravest = max(found, key=lambda one: SEVERITIES.index(one.severity), default=None)
+        return [_explained(one, facts[0]) if one is gravest else one for one in found]
+
+    def _proved(self, view: RunView, rows: int, id: str, facts: list[Fact]) -> Finding:
+        in_each = facts[0].name not in OVER_ROWS
         each, onset = ("in each of the", _first_step(view)) if in_each else ("over the", view.step)
-        return self.finding(
-            view, gravest, onset,
-            f"{each} {rows} row{'s' * (rows > 1)}: {first.what}{others}",
-            cause=first.cause, what=first.what + others, next=first.fix, confidence=first.sure,
+        found = self.finding(
+            view, max((fact.severity for fact in facts), key=SEVERITIES.index), onset,
+            f"{each} {rows} row{'s' * (rows > 1)}: {'; '.join(fact.what for fact in facts)}",
             facts=[fact.name for fact in facts],
         )  # fmt: skip
+        return replace(found, id=id)
+
+
+def _explained(found: Finding, by: Fact) -> Finding:
+    return replace(
+        found,
+        evidence={**found.evidence, "cause": by.cause, "what": by.what, "next": by.fix, "confidence": by.sure},
+    )
 
 
 def _first_step(view: RunView) -> int:
@@ -438,6 +453,14 @@ def fails_when_tested(view: RunView) -> Fact | None:
     )  # fmt: skip
 
 
+OF = {
+    "all-cut": "rollout/truncation", "same-rewards": "reward/no-signal", "no-reward": "reward/no-signal",
+    "no-gradient": "optim/no-update", "no-rate": "optim/lr-too-low", "far": "policy/kl-runaway",
+    "negative-kl": "policy/kl-estimator", "entropy-gone": "policy/entropy-collapse",
+    "entropy-spent": "policy/entropy-collapse", "runs-away": "reward/collapse", "into-limit": "reward/collapse",
+    "critic-blind": "value/critic-failure",
+}  # fmt: skip
+"""The failure that a fact shows; one that is not here has no name but this detector's."""
 OVER_ROWS = (
     "entropy-gone", "far", "negative-kl", "runs-away", "into-limit", "entropy-spent", "no-episode", "penalty-explodes",
     "fails-when-tested",

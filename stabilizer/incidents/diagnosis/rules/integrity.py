@@ -263,7 +263,7 @@ def config_error(case: Case) -> Verdict:
     found = case.find("system/config-error")
     if found is not None and any(not is_integrity(f.id) and f.onset_step < found.onset_step for f in case.findings):
         return NO
-    if found is None and (other := case.find("system/crashed") or _message(case) or case.find("system/first-rows")):
+    if found is None and (other := case.find("system/crashed") or _message(case) or _proven(case)):
         found = other if _stopped_by(other) == "config-error" else None
     return (PROOF, [found.summary]) if found is not None else NO
 
@@ -279,12 +279,17 @@ def proven(cause: str) -> Rule:
     """What the first rows of a log prove already."""
 
     def rule(case: Case) -> Verdict:
-        found = case.find("system/first-rows")
+        found = _proven(case)
         if found is None or _stopped_by(found) != cause:
             return NO
         return (PROOF if found.evidence.get("confidence", PROVED) >= PROVED else FITS), [found.summary]
 
     return rule
+
+
+def _proven(case: Case) -> Finding | None:
+    """What the first rows prove, and the cause with it."""
+    return next((found for found in case.findings if "facts" in found.evidence and _stopped_by(found)), None)
 
 
 def located(cause: str) -> Rule:

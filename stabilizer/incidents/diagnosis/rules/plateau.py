@@ -12,8 +12,18 @@ from functools import partial
 from typing import NamedTuple
 
 from stabilizer.core.stats import median, trend
+from stabilizer.detectors.evidence.progress import CEILING
 from stabilizer.incidents.diagnosis.case import Case
-from stabilizer.incidents.diagnosis.rules.base import FITS, NO, SIGNATURE, WEAK, Table, Verdict, few_prompts
+from stabilizer.incidents.diagnosis.rules.base import (
+    FITS,
+    NO,
+    SIGNATURE,
+    UNLIKELY,
+    WEAK,
+    Table,
+    Verdict,
+    few_prompts,
+)
 
 FEWEST = 4
 """Prompts behind an update below which the direction of the gradient is mostly chance: a group that is all right or all
@@ -61,13 +71,21 @@ def saturated(case: Case) -> Answer:
         if passing is None and certain is not None and certain.severity != "info":
             return UNKNOWN  # a policy that tries nothing new is flat as well
         looks = passing is None and case.reward is not None and case.reward.ceiling != "known"
-        return Answer(WEAK if looks else SIGNATURE, share)
+        return Answer(SIGNATURE if not looks else FITS if _nearly_full(case) else WEAK, share)
     if case.reward and case.reward.solved:
         sure = SIGNATURE if case.reward.ceiling == "known" else WEAK
         return Answer(sure, f"the task is solved ({case.reward.metric} {case.reward.now:.3g})")
     if right is not None and right < 0.9:
         return Answer(0.0, f"accuracy {right:.0%} leaves room, which excludes a solved task")
     return UNKNOWN
+
+
+def _nearly_full(case: Case) -> bool:
+    """Whether a reward that never left 0..1 is near 1: what was not measured could hide a fault in it, or no fault."""
+    if case.reward is None or case.reward.now < CEILING:
+        return False
+    paid = case.view.series(case.reward.metric).finite().values
+    return bool(paid.min() >= 0 and paid.max() <= 1)
 
 
 def exploration(case: Case) -> Answer:
@@ -78,7 +96,8 @@ def exploration(case: Case) -> Answer:
         return UNKNOWN
     share = now / median(first) if median(first) > 0 else 1.0
     if share < 0.3:
-        return Answer(FITS, f"entropy is {now:.2g} nats/token, {share:.0%} of its initial value")
+        words = f"entropy is {now:.2g} nats/token, {share:.0%} of its initial value"
+        return Answer(UNLIKELY, f"{words}, as that of a solved task is") if _nearly_full(case) else Answer(FITS, words)
     return Answer(0.0, f"entropy {now:.2g} nats/token ({share:.0%} of its initial value) excludes lost exploration")
 
 
