@@ -176,6 +176,13 @@ CASES = {
         "saturated", FLAT,
         STANDS | {"reward/zero_std_frac": "0.8~0.03x200", "reward/all_pass_frac": "0.75~0.03x200"},
     ),
+    "nearly full": (
+        "saturated", {"reward/saturated": 60},
+        {"reward/mean": "0.2+0.015~0.01x50 0.95~0.01x150", "policy/entropy": "1.0~0.02x30 0.1~0.01x170"},
+    ),
+    "flat at the half, and certain": (
+        "exploration-exhausted", FLAT, STANDS | {"policy/entropy": "1.0~0.02x30 0.1~0.01x170"},
+    ),
     "pinned": ("pinned-by-kl", FLAT, STANDS | {"control/beta": "0.5x200", "policy/kl_ref": "0.005%0.1x200"}),
     "a part that never pays": (
         "reward-fault", {"reward/hacking": 150},
