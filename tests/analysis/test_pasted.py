@@ -322,7 +322,7 @@ def test_the_newest_row_alone_is_read_in_json_and_in_the_summary_of_wandb(monkey
         "wandb: Run summary:\nwandb:          train/reward 0.31\nwandb:              train/kl 6.2\n",
     ):
         _, found = answered(text, monkeypatch, capsys)
-        assert found["source"]["steps"] == 1 and found["findings"][0]["id"] == "system/first-rows"
+        assert found["source"]["steps"] == 1 and found["findings"][0]["id"] == "policy/kl-runaway"
 
 
 def test_settings_as_json_are_no_row(monkeypatch, capsys):
