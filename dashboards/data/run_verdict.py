@@ -88,7 +88,8 @@ def recorded(reader: RunReader | LogReader) -> tuple[str, int | None, frozenset[
         return reader.verdict, reader.reach, reader.names
     summary = read_json(reader.path / "summary.json")
     names = measured(reader.about, summary)
-    return verdict_of(word(summary.get("verdict")), reader.findings, names), None, names
+    stated = word(summary.get("verdict"))
+    return verdict_of(stated, reader.findings, names, lost=reader.lost_findings), None, names
 
 
 @lru_cache(maxsize=256)

@@ -287,6 +287,8 @@ class GuestRun:
         try:
             ours, value = our_name(name), float(get())
             base = scale_of(ours, value)
+            if not base:
+                raise ValueError(f"{name} is 0 now, as during warm-up: hand over a getter of the peak rate")
             start = value / base
             bounds = (KNOBS[ours].low * base if low is None else low, KNOBS[ours].high * base if high is None else high)
             if not bounds[0] <= value <= bounds[1]:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from stabilizer.core.metrics import is_rl
 from stabilizer.core.records import SEVERITIES, Finding, worst
-from stabilizer.runs.reader import RunError, read_json, read_records
+from stabilizer.runs.reader import Read, RunError, read_json, read_records
 from stabilizer.runs.trend import POINTS
 
 SMALL_FILES = ("run.json", "status.json", "summary.json")
@@ -190,6 +190,7 @@ def _read_line(path: Path, id: str) -> tuple[RunLine, dict[str, Any]]:
     metrics = summary.get("metrics")
     metrics = metrics if isinstance(metrics, dict) else {}
     names = measured(about, summary)
+    found = _findings(path / FINDINGS)
     task, trainer, config = word(about.get("task")), word(about.get("trainer")), settings(about.get("config"))
     line = RunLine(
         id=id,
@@ -197,7 +198,7 @@ def _read_line(path: Path, id: str) -> tuple[RunLine, dict[str, Any]]:
         state=word(status.get("state", "created")),
         step=whole_number(status.get("step")),
         steps=whole_number(about.get("steps")),
-        verdict=verdict_of(word(summary.get("verdict")), _findings(path / FINDINGS), names),
+        verdict=verdict_of(word(summary.get("verdict")), found.records, names, lost=found.skipped > 0),
         worst=word(summary.get("worst")),
         reward=_last(metrics, "reward/mean"),
         accuracy=_last(metrics, "accuracy/val", "accuracy/train"),
@@ -215,11 +216,11 @@ def _read_line(path: Path, id: str) -> tuple[RunLine, dict[str, Any]]:
     return line, status
 
 
-def verdict_of(stated: str, findings: Iterable[Finding], names: frozenset[str]) -> str:
+def verdict_of(stated: str, findings: Iterable[Finding], names: frozenset[str], *, lost: bool = False) -> str:
     """The verdict on a run by its own records; empty where no detector has run.
 
     `stated` is the verdict of its summary. Findings are written as soon as they change and the summary a few seconds
-    later, so unresolved findings decide.
+    later, so unresolved findings decide. If some findings are `lost`, the graver of the two does.
     """
     if stated == "crashed":
         return stated
@@ -227,6 +228,8 @@ def verdict_of(stated: str, findings: Iterable[Finding], names: frozenset[str]) 
     unresolved = worst(finding.severity for finding in newest.values() if finding.state != "resolved")
     if names and not is_rl(names) and unresolved in (None, "info"):
         return "not-rl"
+    if lost and stated in SEVERITIES:
+        return worst(filter(None, (stated, unresolved))) or stated
     if unresolved is None and stated in SEVERITIES and newest:
         return "healthy"
     return unresolved or (stated if stated in VERDICTS else "")
@@ -243,12 +246,12 @@ def _extremes(row: Mapping[str, Any]) -> Extremes:
     return Extremes(*(number(row.get(key)) for key in ("last", "min", "max")))
 
 
-def _findings(file: Path) -> list[Finding]:
+def _findings(file: Path) -> Read:
     """The recorded findings; none where the file can't be read or is very long."""
     try:
-        return read_records(file, Finding).records if file.stat().st_size <= MAX_FINDINGS else []
+        return read_records(file, Finding) if file.stat().st_size <= MAX_FINDINGS else Read()
     except (OSError, RunError):
-        return []
+        return Read()
 
 
 def as_of(line: RunLine, status: Mapping[str, Any], now: float) -> RunLine:

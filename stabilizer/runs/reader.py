@@ -207,6 +207,11 @@ class RunReader:
         """Lines that were not records, over all files."""
         return sum(tail.skipped for tail in [*self._metrics.values(), *self._tails.values()])
 
+    @property
+    def lost_findings(self) -> bool:
+        """Whether lines among the findings could not be read."""
+        return self._tails["findings"].skipped > 0
+
     def refresh(self) -> list[Block]:
         """Read what was written since the last call; returns the new rows of the current attempt.
 

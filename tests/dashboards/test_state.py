@@ -103,6 +103,12 @@ def test_newest_record_of_a_finding_counts() -> None:
     assert [incident.open for incident in ranked(incidents(records))] == [True, False]
 
 
+@pytest.mark.parametrize(("lost", "verdict"), [(False, "healthy"), (True, "warn")])
+def test_a_summary_that_warns_is_not_outvoted_by_the_findings_that_can_still_be_read(lost: bool, verdict: str) -> None:
+    readable = [replace(SPIKE, state="resolved")]
+    assert verdict_of("warn", readable, frozenset({"reward/mean"}), lost=lost) == verdict
+
+
 def test_key_numbers_name_the_kl_that_they_show() -> None:
     history = History({})
     history.append(1, {"policy/kl_old": 0.003, "reward/mean": 0.5})

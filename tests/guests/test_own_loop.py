@@ -138,11 +138,13 @@ def test_a_knob_out_of_bounds_or_unknown_is_said_and_left_out(tmp_path, capsys):
     run.knob("beta", lambda: 0.01, lambda value: None, low=0.0, high=0.02)
     run.knob("betta", lambda: 0.01, lambda value: None)
     run.knob("temperature", lambda: 9.0, lambda value: None)
+    run.knob("lr", lambda: 0.0, lambda value: None)
     run._controls.set("control/beta", 0.5)
     decision = run.log({"reward": 0.1}, 1)
     run.finish()
     said = capsys.readouterr().err
     assert "no knob 'betta'" in said and "temperature" in said and "outside 0 to 0.02" in said
+    assert "lr is 0 now" in said
     assert not decision.changes and run._controls.get("control/beta") == 0.01
 
 
