@@ -11,7 +11,7 @@ from stabilizer.detectors.base import Detector
 from stabilizer.detectors.evidence.departure import departure
 from stabilizer.detectors.evidence.progress import LEVEL, level, progress
 from stabilizer.detectors.evidence.worth import GUARDS, last_came, unheard_of, worth
-from stabilizer.runs.history import RunView, Series
+from stabilizer.runs.history import RunView
 
 CUT, LENGTH = "rollout/truncated_frac", "rollout/length_mean"
 ROUND = (32, 50)
@@ -27,9 +27,9 @@ class Truncation(Detector):
         what its trend predicts; the onset is when it last got there and stayed. Or it is high: at least `most` for
         `patience` rows, or `nearly_all` for a third of that. `info` while accuracy or reward gains, and while it is too
         early to judge; `warn` once a relevant gain is excluded; `critical` once the reward has fallen, and when
-        `nearly_all` are truncated for `patience` rows of a flat reward. In a log of fewer rows than `window`, five at
-        least: `info` where `nearly_all` are truncated in each. Where no share is logged, lengths show it: `info` where
-        the greatest mean length is a round number that `pile` of the rows reach exactly.
+        `nearly_all` are truncated for `patience` rows of a flat reward. In a log that ends within 25 rows, all answers
+        of all rows: `warn` (`system/first-rows`). Where no share is logged, lengths show it: `info` where the greatest
+        mean length is a round number that `pile` of the rows reach exactly.
 
     Why it matters
         A truncated answer is judged without its ending: correct reasoning scores zero, and the policy learns that it
@@ -77,8 +77,6 @@ class Truncation(Detector):
             return self._piled_up(view)
         shares = view.series(CUT)
         recent = shares.last(self.window).finite()
-        if len(shares) < self.window:
-            return self._all_cut(view, recent)
         if len(recent) < self.window or (now := level(recent, self.window)) < self.risen:
             return None
         rise, reward = departure(view, CUT, up=True), progress(view)
@@ -113,17 +111,6 @@ class Truncation(Detector):
             f"{now:.0%} of answers have been truncated by the length limit for {rows} rows ({before:.0%} before"
             f" step {onset}); {said}",
             metric=CUT, baseline=before, now=now,
-        )  # fmt: skip
-
-    def _all_cut(self, view: RunView, shares: Series) -> Finding | None:
-        """Almost all are truncated in every row of a log that has only a few rows."""
-        if len(shares) < LEVEL or shares.values.min() < self.nearly_all:
-            return None
-        now = level(shares, len(shares))
-        return self.finding(
-            view, "info", int(shares.steps[0]),
-            f"{now:.0%} of answers are truncated by the length limit in all {len(shares)} rows so far",
-            metric=CUT, baseline=float(shares.values[0]), now=now,
         )  # fmt: skip
 
     def _piled_up(self, view: RunView) -> Finding | None:
