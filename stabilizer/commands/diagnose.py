@@ -88,7 +88,7 @@ def _answer_with(
     analysis = _analysis(path, args, wanted, config)
     told_nothing = analysis.verdict == "not-rl" and not analysis.findings
     if told_nothing and (settings or (args.path == [STDIN] and len(analysis.run.ticks) <= 1)):
-        raise RunError("no log of a training")  # then the settings are judged alone, or what the text is is told
+        raise RunError("no log of a training")  # then the settings are judged alone, or the kind of text is named
     _show([analysis], args, settings)
     return int(reached(analysis.verdict, args.fail_on))
 

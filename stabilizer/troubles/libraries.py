@@ -257,7 +257,7 @@ TROUBLES = (
     Trouble(
         id="versions/pip-conflict",
         shows=("requires {need:w}, but you have {have:t} which is incompatible",),
-        cause="a package wants {need}, and {have} is installed; pip only says so, and most programs run all the same",
+        cause="a package wants {need}, and {have} is installed; pip only warns, and most programs still run",
         fix="if an import fails: pip install '{need}' and what depends on it together; `pip check` lists all conflicts",
         source="pypa/pip", certainty="certain", kind="config-error", severity="warn",
         example="trl 0.15.2 requires transformers>=4.46.0, but you have transformers 4.44.2 which is incompatible.",

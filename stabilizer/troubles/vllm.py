@@ -119,7 +119,7 @@ TROUBLES = (
                "Rank {rank} scheduler is dead", "SIGQUIT received. ...It usually means one child failed", "Received sigquit from a child process. It usually means the child failed",
                "DetokenizerManager hit an exception", "TokenizerManager hit an exception", "Initialization failed. warmup error", "Server process terminated unexpectedly",
                "Scheduler watchdog timeout", "Failed to connect to router", "No healthy workers available", "No available workers (all circuits open or unhealthy)"),
-        cause="an engine (vLLM, SGLang), one of its workers or what stands behind its router ended or is not up; this line only reports it",
+        cause="an engine (vLLM, SGLang), one of its workers, or a server behind its router, ended or is not up; this line only reports it",
         fix="look further up, or into the engine's own log, for the first traceback of a worker (VllmWorker, EngineCore, WorkerProc, Scheduler): most often GPU memory, a model it cannot load, a "
         "kernel package or attention backend that does not fit, or NCCL; unset http_proxy and allow more time for loading. VLLM_LOGGING_LEVEL=DEBUG and tensor_parallel_size=1 narrow it down",
         source="vllm-project/vllm: v1/engine/exceptions.py", certainty="possible", consequence=True, kind="infrastructure",

@@ -115,7 +115,7 @@ _JUDGED = (
 _JUDGES = re.compile(
     rf"({_JUDGED}(?:_\w{{1,20}})?)_rewards?(?:_func)?(?:_mean)?|rewards?_({_JUDGED}(?:_\w{{1,20}})?)(?:_mean)?"
 )
-"""What reward functions of verifiable tasks are called in loops written by hand."""
+"""What reward functions of verifiable tasks are called in hand-written loops."""
 _STATISTICS = re.compile(
     r"(?:^|[/_])(?:mean|std|min|max|median|avg|sum|total|count|minus|diff|p\d+|failed_frac)(?:$|[/_])"
 )
