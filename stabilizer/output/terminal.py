@@ -182,6 +182,8 @@ class _Page(Screen):
             self.title("Other incidents" if first else "Remarks that are over")
         for incident in others[:INCIDENTS]:
             self._head_of(incident)
+            if not incident.headline and (said := str(incident.lead.evidence.get("what", ""))):
+                self.line(plain(said))
         if len(others) > INCIDENTS:
             self.line(f"{len(others) - INCIDENTS:,} more with --full", style="dim")
 
@@ -194,8 +196,8 @@ class _Page(Screen):
         if self.steps:
             head.append(", ").append(f"since step {incident.onset:,}", "bold")
         self.line(head, 0)
-        if said := incident.headline or str(incident.lead.evidence.get("what", "")):
-            self.line(plain(said))
+        if incident.headline:
+            self.line(plain(incident.headline))
 
     def _incident(self, incident: Incident) -> None:
         if self.everything and len(incident.findings) > 1:
