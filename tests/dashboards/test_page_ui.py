@@ -65,6 +65,8 @@ class Watched:
             if not before:
                 return False
             box = graph.locator(".nsewdrag").bounding_box()
+            if box is None:  # the page was drawn anew between the two questions
+                return False
             mouse, y = self.page.mouse, box["y"] + box["height"] / 2
             mouse.move(box["x"] + box["width"] * 0.3, y)
             mouse.down()
