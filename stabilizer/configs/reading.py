@@ -77,14 +77,9 @@ def _with_included(command: Parsed, alone: bool) -> Parsed:
         return replace(command, notes=(*command.notes, note))
     folders = (command.path.parent, *command.path.resolve().parents[:4], Path.cwd())
     path = next((folder / target.value for folder in folders if (folder / target.value).is_file()), None)
-    if path is None and command.form == "yaml":
-        note = f"{target.value}, on which it builds, does not exist: {left_out}"
-        return replace(command, notes=(*command.notes, note))
     if path is None:
-        raise ConfigError(
-            f"{command.path}:{target.line}: takes its settings from {target.value}, which does not exist;"
-            " run this from the folder that the path is relative to, or give that file"
-        )
+        note = f"{target.value}, on which it builds, is not found from here: {left_out}"
+        return replace(command, notes=(*command.notes, note))
     text = text_of(path)
     below = reader_for(path, text).read(path, text)
     own = tuple(s for s in command.settings if s is not target)

@@ -117,11 +117,25 @@ def read(path: Path, text: str) -> Parsed:
         settings=limited(best.found, path),
         command=best.program[:_SHOWN],
         processes=best.processes or best.launched(variables),
-        hints={"end": best.end},
+        hints={"end": best.end, "gpus": _gpus(scans, best, variables)},
         beside=tuple(_besides(scans, best)),
         does=f"`{other.program}` {other.does}" if other else "",
         devices=best.devices,
     )
+
+
+def _gpus(scans: list[_Scan], best: _Scan, variables: Mapping[str, str | None]) -> int | None:
+    """The GPUs that the script leaves to the training: those of the one `ray start`, else the visible ones."""
+    rays = [scan for scan in scans if scan.program.startswith("ray start")]
+    said = [s.value for scan in rays for s in scan.found if s.key.replace("-", "_") == "num_gpus"]
+    if rays:
+        return said[0] if len(rays) == 1 and said and type(said[0]) is int else None
+    devices = best.devices or _devices(variables.get("CUDA_VISIBLE_DEVICES") or "")
+    return len(devices) if devices else None
+
+
+def _devices(said: str) -> tuple[int, ...] | None:
+    return tuple(map(int, said.split(","))) if _DEVICES.fullmatch(said) else None
 
 
 def _chosen(scans: list[_Scan]) -> tuple[_Scan, Purpose | None]:
@@ -216,8 +230,7 @@ class _Scan:
     @property
     def devices(self) -> tuple[int, ...] | None:
         """The GPUs that `CUDA_VISIBLE_DEVICES=0,1` before the command names."""
-        said = self._environment.get("CUDA_VISIBLE_DEVICES", "")
-        return tuple(map(int, said.split(","))) if _DEVICES.fullmatch(said) else None
+        return _devices(self._environment.get("CUDA_VISIBLE_DEVICES", ""))
 
     def launched(self, variables: Mapping[str, str | None]) -> int | None:
         """The processes that a program starts by itself, as the environment tells it."""

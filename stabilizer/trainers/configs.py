@@ -151,8 +151,18 @@ def canonical(trainer: Schema, parsed: Parsed) -> dict[str, Setting]:
             key = key.replace("_", "-")
         elif key not in known and setting.written.startswith("--"):
             key = key.replace("-", "_")  # every other trainer's parser takes both
-        settings[key] = setting
+        settings[_tails(trainer.name).get(key, key)] = setting
     return settings
+
+
+@cache
+def _tails(name: str) -> dict[str, str]:
+    """Plain flag -> dotted one, for a trainer that had plain flags: ends of several words that one key alone has."""
+    trainer = _BY_NAME[name]
+    dotted = [key for key in trainer.keys if "." in key and "_" in key.rpartition(".")[2]]
+    count = Counter(key.rpartition(".")[2] for key in dotted)
+    plain = any("." not in old and "." in new for old, new in trainer.aliases.items())
+    return {tail: key for key in dotted if count[tail := key.rpartition(".")[2]] == 1} if plain else {}
 
 
 def version_of(trainer: Schema, settings: Mapping[str, Setting]) -> tuple[str | None, str, str]:

@@ -32,6 +32,28 @@ class Older(NamedTuple):
     title: str
 
 
+class Placement(NamedTuple):
+    """Where a configuration puts its models."""
+
+    parts: Mapping[str, float | None]
+    """GPUs of each group of models that has its own, by name; None where a number can't be known."""
+    share: str = ""
+    """The settings with which the groups share GPUs, in words."""
+    nodes: float = 1
+    have: float | None = None
+    """GPUs that the configuration itself says are there."""
+
+
+def one_group(key: str, nodes: str, usual: int) -> Callable[[Ask], Placement]:
+    """The placement of a trainer whose models share all GPUs: GPUs of a node, nodes, and the default of the first."""
+
+    def placement(ask: Ask) -> Placement:
+        count = ask.num(nodes) or 1
+        return Placement({"all models": (ask.num(key) or usual) * count}, f"{key} as many as there are", count)
+
+    return placement
+
+
 @dataclass(frozen=True, kw_only=True)
 class Schema:
     """One trainer's configuration."""
@@ -86,6 +108,8 @@ class Schema:
     """Bugs of its releases that a configuration may meet."""
     hyphens: bool = False
     """Whether its flags have hyphens, for which its own configuration, as trackers keep it, has underscores."""
+    placement: Callable[[Ask], Placement] | None = None
+    """The GPUs that it takes; None where every process of the launcher takes one."""
     kl_fix: Callable[[Ask], Mapping[str, Any]] | None = None
     """The keys that bring in a small KL term; None where the trainer has no reference model."""
 

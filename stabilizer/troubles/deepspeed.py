@@ -40,9 +40,9 @@ TROUBLES = (
         shows=("size mismatch for {name:w}: copying a param with shape {shape:t} from checkpoint, the shape in current model "
                "is torch.Size([0])",),
         cause="under ZeRO-3 the model's weights are empty while a checkpoint is loaded into it directly",
-        fix="load the model inside DeepSpeed's context (TrainingArguments before from_pretrained), or upgrade transformers "
-        "and accelerate",
-        source="huggingface/transformers: deepspeed",
+        fix="use ZeRO-2, which keeps weights whole; else load the model inside DeepSpeed's context (TrainingArguments before "
+        "from_pretrained) and gather a value head before it is loaded, or upgrade transformers and accelerate",
+        source="hiyouga/LlamaFactory#2189",
         example="RuntimeError: size mismatch for lm_head.weight: copying a param with shape torch.Size([32000, 4096]) from "
         "checkpoint, the shape in current model is torch.Size([0]).",
     ),

@@ -98,6 +98,18 @@ _RELEASES = (
     ),
 )  # fmt: skip
 
+PER_BYTE = 2
+"""Numbers of 4 bits in a byte."""
+
+
+def _packed(values: Values) -> dict[str, object]:
+    """A 4-bit weight as one column of bytes, which the width of the input divides."""
+    one, width, packed = (whole(values[name]) for name in ("one", "width", "packed"))
+    if one != 1 or width < 1 or packed <= width or packed * PER_BYTE % width:
+        raise ValueError("not a packed weight")
+    return {"other": packed * PER_BYTE // width}
+
+
 TROUBLES = (
     *_RELEASES,
     Trouble(
@@ -480,13 +492,22 @@ TROUBLES = (
         example="RuntimeError: a leaf Variable that requires grad is being used in an in-place operation.",
     ),
     Trouble(
+        id="bitsandbytes/packed-weight",
+        shows=("mat1 and mat2 shapes cannot be multiplied ({rows}x{width} and {one}x{packed})",),
+        cause="a 4-bit weight was used as it lies in memory: 1 x {packed} is {width} x {other} with two numbers a byte. It lost what is needed to unpack it",
+        fix="make one GPU visible (CUDA_VISIBLE_DEVICES=0 before the first import): with several in one process the Trainer copies the model (DataParallel), and 4-bit weights "
+        "do not survive the copy. On one GPU: update bitsandbytes, PEFT and the loader together, and do not call .to() or .half() on the model",
+        source="unslothai/unsloth#1875", certainty="likely", work=_packed,
+        example="RuntimeError: mat1 and mat2 shapes cannot be multiplied (2158x4096 and 1x8388608)",
+    ),
+    Trouble(
         id="torch/matrix-shapes",
-        shows=("mat1 and mat2 shapes cannot be multiplied ({a:w} and {b:w})", "mat1 and mat2 shapes cannot be multiplied"),
+        shows=("mat1 and mat2 shapes cannot be multiplied ({a:w} and {b:w})", "mat1 and mat2 shapes cannot be multiplied"), general=True,
         cause="a layer gets an input of another width than it was made for: parts of different models are combined (a value or reward head, a vision projector, a quantised "
         "layer that was not prepared), or ZeRO-3 left a weight empty",
         fix="check hidden sizes of both parts; under ZeRO-3 call the wrapped model; with quantised bases keep lm_head and projectors out of quantisation",
         source="pytorch/pytorch", certainty="possible",
-        example="RuntimeError: mat1 and mat2 shapes cannot be multiplied (512x3584 and 1x8028160)",
+        example="RuntimeError: mat1 and mat2 shapes cannot be multiplied (512x3584 and 4096x8192)",
     ),
     Trouble(
         id="transformers/vocabulary-size",

@@ -211,6 +211,26 @@ TROUBLES = (
         example="pyarrow.lib.ArrowInvalid: cannot mix list and non-list, non-null values",
     ),
     Trouble(
+        id="reward/timed-out",
+        shows=("Computing reward timeout after {s}s. Set reward to 0", "Computing reward timeout after {s}s"),
+        cause="a reward took longer than {s} s and counts as 0, whatever the answer is worth. Calls wait for one another in a pool with more workers "
+        "than free cores, or the function is slow on long answers",
+        fix="fewer workers a process (AReaL: max_workers of AsyncRewardWrapper), a time limit above {s} s, a cheaper or bounded parser; count these lines: where "
+        "they are more than a few per batch, the reward says little",
+        source="areal-project/AReaL#579", severity="warn", certainty="likely", kind="infrastructure",
+        example="Reward API WARNING: Computing reward timeout after 15s. Set reward to 0.",
+    ),
+    Trouble(
+        id="engine/not-up",
+        shows=("Waiting generation servers timeout", "server did not become ready", "Server not ready within {s} seconds", "server not ready within {s} seconds",
+               "SGLang server not ready within", "Inference server did not become healthy"),
+        cause="the server that generates did not come up in time: it failed at its start, or still loads, downloads or compiles",
+        fix="the first error in that server's own log is the cause. Start it alone with the same model; another attention backend where its kernels fail or compile "
+        "(SGLang: attention_backend=fa3 or triton instead of flashinfer); a longer limit where it was only slow",
+        source="areal-project/AReaL#115", certainty="possible", kind="infrastructure",
+        example="TimeoutError: Waiting generation servers timeout.",
+    ),
+    Trouble(
         id="reward/http-timeout",
         shows=("requests.exceptions.ReadTimeout", "httpx.ReadTimeout", "openai.APITimeoutError"),
         cause="a request to a reward model, a judge or a tool got no answer in time",

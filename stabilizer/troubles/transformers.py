@@ -33,6 +33,22 @@ def _saved(values: Values) -> dict[str, object]:
     return {"near": listed(nearest_multiples(whole(values["save"]), whole(values["evaluation"])))}
 
 
+ROUND = 256
+"""What limits of tokens are multiples of."""
+LIMITS = range(ROUND, 40_961)
+"""Limits of tokens that users set; larger numbers are vocabularies."""
+BEYOND = 1.02
+"""How far a length is above a limit, at least: one token more has other causes."""
+
+
+def _limit(values: Values) -> dict[str, object]:
+    """A limit of tokens, and a length above it that is no such number."""
+    limit, length = sorted((whole(values["a"]), whole(values["b"])))
+    if limit not in LIMITS or limit % ROUND or not length % ROUND or length < BEYOND * limit:
+        raise ValueError("no limit")
+    return {"limit": limit, "length": length}
+
+
 TROUBLES = (
     Trouble(
         id="transformers/probabilities-not-finite",
@@ -424,6 +440,16 @@ TROUBLES = (
         example="RuntimeError: Inference tensors cannot be saved for backward. To work around you can make a clone",
     ),
     Trouble(
+        id="data/longer-than-limit",
+        shows=("The size of tensor a ({a}) must match the size of tensor b ({b}) at non-singleton dimension {d}",
+               "The expanded size of the tensor ({a}) must match the existing size ({b}) at non-singleton dimension {d}"),
+        cause="one side has {limit}, a round number as limits are, and the other {length}: most likely a text of {length} tokens meets a model, mask or buffer made for {limit}",
+        fix="raise that limit above {length} (max_seq_length where Unsloth loads the model, else max_length, max_model_len or max_prompt_length), or leave out rows above {limit} "
+        "tokens (`stabilizer preflight CONFIG --data FILE` counts them)",
+        source="unslothai/unsloth#1717", certainty="possible", work=_limit,
+        example="RuntimeError: The size of tensor a (2048) must match the size of tensor b (4241) at non-singleton dimension 1",
+    ),
+    Trouble(
         id="torch/shapes",
         shows=("The size of tensor a ({a}) must match the size of tensor b ({b}) at non-singleton dimension {d}",
                "Sizes of tensors must match except in dimension {d}. Expected size {a} but got size {b}",
@@ -432,7 +458,7 @@ TROUBLES = (
         "a token appended by the tokenizer), texts of one batch padded to different lengths, images of different sizes, or rewards of another number of answers",
         fix="print both shapes at the innermost line; compare the completion's length with that of its mask and log-probabilities, pad to the longest in the collator, "
         "and give every row the same fields (an image or none)",
-        source="pytorch/pytorch", certainty="possible",
+        source="pytorch/pytorch", certainty="possible", general=True,
         example="RuntimeError: The size of tensor a (512) must match the size of tensor b (511) at non-singleton dimension 1",
     ),
     Trouble(

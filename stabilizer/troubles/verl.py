@@ -17,6 +17,16 @@ def _none_kept(values: Values) -> dict[str, object]:
     return {}
 
 
+_NO_REWARD = (
+    "veRL has no reward for the data_source of these rows: the column of that name chooses the function, and a local path, a mirror's name or "
+    "an empty text is none that it knows"
+)
+_GIVE_REWARD = (
+    "write data_source as veRL knows it (openai/gsm8k, lighteval/MATH, ...) when the parquet files are made, or set "
+    "custom_reward_function.path=FILE and custom_reward_function.name=compute_score"
+)
+_SCORES = "verl-project/verl: utils/reward_score/__init__.py"
+
 TROUBLES = (
     Trouble(
         id="verl/unequal-chunks",
@@ -55,12 +65,15 @@ TROUBLES = (
     Trouble(
         id="verl/reward-source",
         shows=("Reward function is not implemented for data_source='{source_name:w}'",
-               "Reward function is not implemented for self.data_source"),
-        cause="veRL has no reward for this data_source: the column of that name chooses the function",
-        fix="set custom_reward_function.path=FILE and custom_reward_function.name=compute_score, or use a data_source that "
-        "veRL knows (openai/gsm8k, lighteval/MATH, ...)",
-        source="verl-project/verl: utils/reward_score/__init__.py", certainty="certain", kind="config-error",
+               "Reward function is not implemented for data_source=''", "Reward function is not implemented for self.data_source"),
+        cause=_NO_REWARD, fix=_GIVE_REWARD, source=_SCORES, certainty="certain", kind="config-error",
         example="NotImplementedError: Reward function is not implemented for data_source='mydata'",
+    ),
+    Trouble(
+        id="verl/reward-source-unsaid",
+        shows=("^NotImplementedError$",), frames=("reward_score/__init__.py", "compute_score"), innermost=True,
+        cause=_NO_REWARD, fix=_GIVE_REWARD, source=_SCORES, certainty="certain", kind="config-error",
+        example='  File "/root/verl/verl/utils/reward_score/__init__.py", line 48, in _default_compute_score\nNotImplementedError',
     ),
     Trouble(
         id="verl/reward-column",

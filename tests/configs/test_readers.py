@@ -152,8 +152,20 @@ def test_a_command_takes_the_settings_of_the_recipe_it_names_and_overrides_them(
     assert config.value("beta") == 0.01 and config.value("num_generations") == 16
     assert config.settings["num_generations"].file.endswith("r.yaml") and config.settings["num_generations"].line == 2
     path.write_text("python src/open_r1/grpo.py --config recipes/gone.yaml --beta 0.01\n")
-    with pytest.raises(ConfigError, match=r"run.sh:1: .*gone.yaml, which does not exist"):
-        preflight(path)
+    config = preflight(path).config
+    assert config.value("beta") == 0.01 and "recipes/gone.yaml, on which it builds, is not found" in config.parsed.notes[0]
+
+
+def test_the_gpus_that_a_script_leaves_to_the_training_are_counted(tmp_path) -> None:
+    path, command = tmp_path / "run.sh", "python3 -m openrlhf.cli.train_ppo_ray --actor_num_gpus_per_node 1\n"
+    for before, gpus in (
+        ("ray start --head --num-gpus 2\n", 2),
+        ("export CUDA_VISIBLE_DEVICES=0,1,2\n", 3),
+        ("ray start --head --num-gpus 8\nssh other ray start --num-gpus 8\nray start --num-gpus 4\n", None),
+        ("", None),
+    ):
+        path.write_text(before + command)
+        assert reading.read(path).hints["gpus"] == gpus
 
 
 PYTHON = '''"""Comment: GRPOConfig(beta=9)"""

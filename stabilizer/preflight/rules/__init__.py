@@ -14,6 +14,7 @@ from stabilizer.preflight.rules import (
     doubled_kl,
     eight_bit,
     float16,
+    gpus_short,
     grad_clip,
     kl_placement,
     known_bugs,
@@ -43,6 +44,7 @@ from stabilizer.preflight.rules import (
 
 RULES: tuple[ModuleType, ...] = (
     rejected,
+    gpus_short,
     served,
     small_group,
     repeated_keys,

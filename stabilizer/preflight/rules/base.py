@@ -60,6 +60,7 @@ def found(
     value = view.ask.raw(key)
     if setting is not None and isinstance(setting.value, Unresolved):
         value = setting.value.text
+    summary, why, how = (_spelled(view, text) for text in (summary, why, how))
     return Finding(
         severity=severity,
         key=setting.written.lstrip("-") if setting else key,
@@ -71,9 +72,20 @@ def found(
         how=how,
         sure=sure,
         source=source,
-        alternatives=alternatives,
+        alternatives=tuple(_spelled(view, text) for text in alternatives),
         change={k: (view.ask.raw(k), new) for k, new in (change or {}).items() if view.ask.raw(k) != new},
     )
+
+
+def _spelled(view: View, text: str) -> str:
+    """A text with the trainer's keys as this configuration spells them, where it has the older names."""
+    aliases = view.config.trainer.aliases
+    written = {setting.written.lstrip("-") for setting in view.config.settings.values()}
+    plain = any(old in written and "." in new for old, new in aliases.items())
+    for old, new in aliases.items():
+        if new in text and (old in written or (plain and "." in new and new not in written)):
+            text = re.sub(rf"(?<![\w.]){re.escape(new)}(?!\.?\w)", old, text)
+    return text
 
 
 def number(view: View, name: str) -> float:

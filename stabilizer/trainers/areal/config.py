@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
+import re
 from typing import Any
 
 from stabilizer.trainers.quantities import Ask, Quantity, Since, divided, every, times
-from stabilizer.trainers.schema import Schema
+from stabilizer.trainers.schema import Placement, Schema
 
 DEFAULTS: dict[str, Any] = {
     "gconfig.n_samples": 1,
@@ -115,6 +117,20 @@ GONE = {
     "async_training": "rollout.max_head_offpolicyness: 0 for synchronous training",
     "actor.group_reward_norm": "actor.reward_norm with mean_level: group and std_level: group",
 }
+_ENGINE = re.compile(r"(?:[a-z]+[:.])?((?:[dtpce]\d{1,4}){1,5})")
+"""One backend with its parallel sizes: `fsdp:d4p1t1`."""
+
+
+def placement(ask: Ask) -> Placement:
+    """The engines' and the actor's GPUs, by `backend` or `allocation_mode`, and those of the cluster."""
+    said = str(ask.raw("allocation_mode") or f"{ask.raw('rollout.backend')}+{ask.raw('actor.backend')}")
+    sizes = [_ENGINE.fullmatch(part) for part in said.split("+")]
+    gpus = [math.prod(map(int, re.findall(r"\d+", size[1]))) if size else None for size in sizes]
+    nodes, each = (ask.num(f"cluster.{key}") for key in ("n_nodes", "n_gpus_per_node"))
+    parts = dict(zip(("rollout", "actor"), gpus, strict=False))
+    return Placement(parts, "smaller parallel sizes in both backends", 1, times(each, nodes or 1))
+
+
 AREAL = Schema(
     name="areal",
     title="AReaL",
@@ -132,5 +148,6 @@ AREAL = Schema(
     recipe_name="AReaL's GSM8K example",
     memory=("max_tokens_per_mb", "n_mbs", "mem_fraction_static", "gpu_memory_utilization"),
     versions=("0.3.1", "0.3.3", "0.3.4", "0.4.0", "0.5.0", "0.5.2", "1.0.0", "1.0.2", "1.0.4"),
+    placement=placement,
     kl_fix=lambda ask: {"actor.kl_ctl": 0.001},  # it needs the `ref` section as well
 )  # fmt: skip

@@ -11,13 +11,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from stabilizer.trainers.quantities import Ask, Quantity, divided, every, times
-from stabilizer.trainers.schema import Older, Schema
+from stabilizer.trainers.schema import Older, Schema, one_group
 
 OLD_SIGNS = ("worker.actor.kl_loss_coef", "worker.actor.use_kl_loss", "worker.actor.kl_loss_type")
 DEFAULTS: dict[str, Any] = {
     "data.rollout_batch_size": 512,
     "data.max_prompt_length": 512,
     "data.max_response_length": 512,
+    "worker.rollout.max_num_batched_tokens": 8192,
     "algorithm.adv_estimator": "grpo",
     "algorithm.disable_kl": False,
     "algorithm.use_kl_loss": False,
@@ -139,6 +140,7 @@ EASYR1 = Schema(
             "gpu_memory_utilization", "mini_rollout_batch_size"),
     read_with={"worker.actor.kl_loss_coef": "worker.actor.use_kl_loss"},
     strict_yaml=True,
+    placement=one_group("trainer.n_gpus_per_node", "trainer.nnodes", 8),
     older=Older(OLD_SIGNS, "0.1.0", "the schema of early 2025"),
     kl_fix=kl_in_loss,
 )  # fmt: skip

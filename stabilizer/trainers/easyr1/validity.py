@@ -9,6 +9,8 @@ from stabilizer.trainers.constraints import Refusals, Settings, Violation, divis
 from stabilizer.trainers.verl.validity import gpu_count
 
 _TRAINER, _WORKER = "EasyR1, verl/trainer/ray_trainer.py", "EasyR1, verl/workers/fsdp_workers.py"
+_ROLLOUT = "EasyR1, verl/workers/rollout/vllm_rollout_spmd.py"
+_BATCHED = "worker.rollout.max_num_batched_tokens"
 _refuse = Refusals("easyr1", _WORKER)
 
 
@@ -24,8 +26,17 @@ def easyr1(settings: Settings) -> Iterator[Violation]:
         text = f"rollout world size {gpus} is not divisible by tensor_parallel_size {tensor}"
         change = f"worker.rollout.tensor_parallel_size {nearest(tensor, divisors(gpus))}"
         yield _refuse("rollout-parallel", "worker.rollout.tensor_parallel_size", text, change)
+    yield from _engine(settings)
     for role in ("actor", "critic") if estimator == "gae" else ("actor",):
         yield from _role(settings, role, gpus, n)
+
+
+def _engine(settings: Settings) -> Iterator[Violation]:
+    lengths = [settings.number(f"data.max_{part}_length") for part in ("prompt", "response")]
+    key, batch = _BATCHED, settings.number(_BATCHED)
+    if batch is not None and None not in lengths and batch < (whole := sum(filter(None, lengths))):
+        text = f"max_num_batched_tokens {batch} should be greater than prompt_length + response_length = {whole}"
+        yield _refuse("batched-tokens", key, text, f"{key} {whole} or more", _ROLLOUT)
 
 
 def _role(settings: Settings, role: str, gpus: int, n: int | None) -> Iterator[Violation]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from stabilizer.trainers.quantities import Ask, Quantity, divided, every, times
-from stabilizer.trainers.schema import Schema
+from stabilizer.trainers.schema import Placement, Schema
 
 GROUPED = ("rloo", "reinforce_baseline", "group_norm", "dr_grpo")
 ALIASES = {
@@ -184,6 +184,38 @@ def quantities(ask: Ask) -> dict[str, Quantity]:
     }  # fmt: skip
 
 
+PER_NODE = 8
+"""Default of every role's `num_gpus_per_node` (openrlhf 0.11.2, cli/train_ppo_ray.py)."""
+
+
+def placement(ask: Ask) -> Placement:
+    """Groups of models with GPUs of their own; models that are not there take none."""
+
+    def role(name: str, there: bool = True) -> float:
+        return there * (ask.num(f"{name}.num_nodes") or 1) * (ask.num(f"{name}.num_gpus_per_node") or PER_NODE)
+
+    engines = times(ask.num("vllm.num_engines") or 0, ask.num("vllm.tensor_parallel_size") or 1)
+    nodes = ask.num("actor.num_nodes") or 1
+    if ask.flag("train.colocate_all"):
+        apart = {"vLLM engines": engines} if ask.flag("train.async_enable") else {}
+        return Placement({"all models": role("actor"), **apart}, "train.async_enable off", nodes)
+    judged = bool(ask.raw("reward.model_name_or_path")) and not ask.raw("reward.remote_url")
+    pairs = (
+        ("actor", "reference", "ref", True, (ask.num("algo.kl.init_coef") or 0) > 0, "train.colocate_actor_ref"),
+        ("critic", "reward model", "reward", str(ask.raw("algo.advantage.estimator")) == "gae", judged,
+         "train.colocate_critic_reward"),
+    )  # fmt: skip
+    parts: dict[str, float | None] = {}
+    for first, second, key, one, two, colocated in pairs:
+        if one and two and ask.flag(colocated):
+            parts[f"{first} with {second}"] = role(first)
+        else:
+            parts |= {first: role(first, one), second: role(key, two)}
+    return Placement(
+        {**parts, "vLLM engines": engines}, "train.colocate_all and vllm.enable_sleep (all models share them)", nodes
+    )
+
+
 def _clip(ask: Ask) -> dict[str, Quantity]:
     both = ask.raw("actor.eps_clip_low_high")
     if isinstance(both, list) and len(both) == 2:
@@ -206,5 +238,6 @@ OPENRLHF = Schema(
     recipes={kind: {"lr": 1e-6} for kind in ("ppo", "grpo", "rloo", "reinforce")},
     recipe_name="OpenRLHF's defaults",
     memory=("micro_batch_size", "max_tokens_per_gpu", "gpu_memory_utilization"),
+    placement=placement,
     kl_fix=lambda ask: {"algo.kl.init_coef": 0.001},
 )

@@ -42,5 +42,6 @@ SEARCH_R1 = Schema(
     parent="verl",
     read_with=VERL.read_with,
     strict_yaml=True,
+    placement=VERL.placement,
     kl_fix=VERL.kl_fix,
 )  # fmt: skip

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from stabilizer.trainers.quantities import Ask, Quantity, Since, divided, every, times
-from stabilizer.trainers.schema import Schema
+from stabilizer.trainers.schema import Placement, Schema
 
 KEYS = "slime/keys.txt"
 GROUPED = ("grpo", "gspo", "cispo", "reinforce_plus_plus_baseline")
@@ -112,6 +112,15 @@ SIGNS = (
     "use-dynamic-batch-size",
 )  # fmt: skip
 
+
+def placement(ask: Ask) -> Placement:
+    """The actor's GPUs, and the engines' beside them unless they are colocated."""
+    nodes = ask.num("actor-num-nodes") or 1
+    actor = nodes * (ask.num("actor-num-gpus-per-node") or DEFAULTS["actor-num-gpus-per-node"])
+    apart = {} if ask.flag("colocate") else {"engines": ask.num("rollout-num-gpus")}
+    return Placement({"actor": actor, **apart}, "--colocate", nodes)
+
+
 SLIME = Schema(
     name="slime",
     title="slime",
@@ -127,5 +136,6 @@ SLIME = Schema(
     memory=("micro-batch-size", "max-tokens-per-gpu", "log-probs-max-tokens-per-gpu", "sglang-mem-fraction-static"),
     versions=("0.1.0", "0.2.0", "0.2.2", "0.2.4", "0.3.0", "0.3.1", "0.3.2"),
     hyphens=True,
+    placement=placement,
     kl_fix=kl_in_reward,
 )

@@ -11,7 +11,7 @@ from typing import Any
 
 from stabilizer.configs.config import parse_version
 from stabilizer.trainers.quantities import Ask, Quantity, Since, divided, every, times
-from stabilizer.trainers.schema import Schema
+from stabilizer.trainers.schema import Schema, one_group
 
 ACTOR, ROLLOUT = "actor_rollout_ref.actor.", "actor_rollout_ref.rollout."
 MINI = f"{ACTOR}ppo_mini_batch_size"
@@ -160,5 +160,6 @@ VERL = Schema(
             "forward_micro_batch_size_per_gpu", "gpu_memory_utilization"),
     read_with=READ_WITH,
     strict_yaml=True,
+    placement=one_group("trainer.n_gpus_per_node", "trainer.nnodes", 8),
     kl_fix=lambda ask: {f"{ACTOR}use_kl_loss": True, f"{ACTOR}kl_loss_coef": 0.001},
 )  # fmt: skip
