@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import operator
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,6 +65,31 @@ class _Script:
         return start + len(body.encode()[:column].decode(errors="ignore"))
 
 
+_MATCHES = ("match", "fullmatch", "search", "findall", "compile")
+_ANY_TEXT = re.compile(r"(?<!\\)\.[*+]")
+"""`.*` in a pattern, which ends at a line break."""
+
+
+def _one_line_patterns(tree: ast.Module) -> Iterator[tuple[str, int]]:
+    """Reward functions that look for text between two tags within one line, and the lines of the patterns."""
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and "reward" in node.name]
+    for function in functions:
+        texts = _names(function)
+        for call in ast.walk(function):
+            if isinstance(call, ast.Call) and _called(call) in _MATCHES and _ends_at_a_line(call, texts):
+                yield function.name, call.lineno
+
+
+def _ends_at_a_line(call: ast.Call, texts: Names) -> bool:
+    pattern = literal(call.args[0], texts) if call.args else None
+    flagged = re.search(r"\bre\.(?:S|DOTALL)\b", ast.unparse(call))
+    return isinstance(pattern, str) and not flagged and _within_a_line(pattern)
+
+
+def _within_a_line(pattern: str) -> bool:
+    return pattern.count("<") > 1 and bool(_ANY_TEXT.search(pattern)) and not pattern.startswith("(?s")
+
+
 def read(path: Path, text: str) -> Parsed:
     """The arguments of the last call of a configuration class in the script."""
     tree = _tree(path, text)
@@ -71,6 +97,7 @@ def read(path: Path, text: str) -> Parsed:
     calls = [call for call in every_call if _called(call) in CLASSES[:3]]
     script = _Script(path, text, _names(tree), _line_starts(text))
     hints = {"lora": any(_called(call) == "LoraConfig" for call in every_call), "end": 0, **_model(tree, script.names)}
+    hints["one_line_patterns"] = tuple(_one_line_patterns(tree))
     if not calls:
         return Parsed(form=FORM, path=path, text=text, settings=(), hints=hints)
     notes: tuple[str, ...] = ()
@@ -197,7 +224,7 @@ def _called(node: ast.Call) -> str:
     return func.attr if isinstance(func, ast.Attribute) else func.id if isinstance(func, ast.Name) else ""
 
 
-def _names(tree: ast.Module) -> dict[str, ast.expr | None]:
+def _names(tree: ast.AST) -> dict[str, ast.expr | None]:
     """Names that are given exactly one value in the whole script; None for the others."""
     found: dict[str, ast.expr | None] = {}
     for node in ast.walk(tree):

@@ -127,11 +127,11 @@ def read(path: Path, text: str) -> Parsed:
 def _gpus(scans: list[_Scan], best: _Scan, variables: Mapping[str, str | None]) -> int | None:
     """The GPUs that the script leaves to the training: those of the one `ray start`, else the visible ones."""
     rays = [scan for scan in scans if scan.program.startswith("ray start")]
-    said = [s.value for scan in rays for s in scan.found if s.key.replace("-", "_") == "num_gpus"]
-    if rays:
-        return said[0] if len(rays) == 1 and said and type(said[0]) is int else None
-    devices = best.devices or _devices(variables.get("CUDA_VISIBLE_DEVICES") or "")
-    return len(devices) if devices else None
+    if not rays:
+        devices = best.devices or _devices(variables.get("CUDA_VISIBLE_DEVICES") or "")
+        return len(devices) if devices else None
+    said = {setting.key: setting.value for setting in rays[0].found}.get("num-gpus")
+    return said if len(rays) == 1 and isinstance(said, int) else None
 
 
 def _devices(said: str) -> tuple[int, ...] | None:

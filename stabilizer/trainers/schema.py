@@ -104,6 +104,8 @@ class Schema:
     """Whether its YAML parser refuses a repeated key."""
     together: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Key that it names in an objection -> those that a person may change instead."""
+    means: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """Key that is often misread -> what it does, and the source that says so."""
     bugs: tuple[Bug, ...] = ()
     """Bugs of its releases that a configuration may meet."""
     hyphens: bool = False

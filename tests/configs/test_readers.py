@@ -153,7 +153,8 @@ def test_a_command_takes_the_settings_of_the_recipe_it_names_and_overrides_them(
     assert config.settings["num_generations"].file.endswith("r.yaml") and config.settings["num_generations"].line == 2
     path.write_text("python src/open_r1/grpo.py --config recipes/gone.yaml --beta 0.01\n")
     config = preflight(path).config
-    assert config.value("beta") == 0.01 and "recipes/gone.yaml, on which it builds, is not found" in config.parsed.notes[0]
+    assert config.value("beta") == 0.01
+    assert "recipes/gone.yaml, on which it builds, is not found" in config.parsed.notes[0]
 
 
 def test_the_gpus_that_a_script_leaves_to_the_training_are_counted(tmp_path) -> None:

@@ -232,6 +232,9 @@ def test_easyr1_wants_whole_global_batches_and_groups():
     assert rules("easyr1", None, config) == []  # the case study is valid, only unwise: 8 x 8 // 8 = 8, and 8 % 4 = 0
     assert rules("easyr1", None, {**config, "worker.actor.global_batch_size": 12}) == ["easyr1/rollout-batch-global"]
     assert "easyr1/group-size" in rules("easyr1", None, {**config, "worker.rollout.n": 1})
+    long = {**config, "data.max_prompt_length": 4096, "data.max_response_length": 8192}
+    assert rules("easyr1", None, long) == ["easyr1/batched-tokens"]  # 12288 > 8192
+    assert rules("easyr1", None, {**long, "worker.rollout.max_num_batched_tokens": 12288}) == []
     micro = {**config, "worker.actor.micro_batch_size_per_device_for_update": 3}
     assert rules("easyr1", None, micro) == ["easyr1/update-micro-batch"]  # 8 % 3
 

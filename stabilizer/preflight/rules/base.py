@@ -57,9 +57,8 @@ def found(
     """A finding at the place of a quantity's key, or of a key."""
     key = at if isinstance(at, str) else at.key
     setting = view.config.settings.get(key)
-    value = view.ask.raw(key)
-    if setting is not None and isinstance(setting.value, Unresolved):
-        value = setting.value.text
+    unresolved = setting is not None and isinstance(setting.value, Unresolved)
+    value = setting.value.text if setting and unresolved else view.ask.raw(key)
     summary, why, how = (_spelled(view, text) for text in (summary, why, how))
     return Finding(
         severity=severity,
@@ -79,13 +78,18 @@ def found(
 
 def _spelled(view: View, text: str) -> str:
     """A text with the trainer's keys as this configuration spells them, where it has the older names."""
-    aliases = view.config.trainer.aliases
-    written = {setting.written.lstrip("-") for setting in view.config.settings.values()}
-    plain = any(old in written and "." in new for old, new in aliases.items())
-    for old, new in aliases.items():
-        if new in text and (old in written or (plain and "." in new and new not in written)):
+    for new, old in _older(view).items():
+        if new in text:
             text = re.sub(rf"(?<![\w.]){re.escape(new)}(?!\.?\w)", old, text)
     return text
+
+
+def _older(view: View) -> dict[str, str]:
+    """Key -> the older name: of those that are written so, and of all dotted ones where one of them is."""
+    aliases = view.config.trainer.aliases
+    written = {setting.written.lstrip("-") for setting in view.config.settings.values()}
+    plain = any("." in aliases[old] for old in written & set(aliases))
+    return {new: old for old, new in aliases.items() if old in written or (plain and "." in new and new not in written)}
 
 
 def number(view: View, name: str) -> float:

@@ -4,8 +4,8 @@ What it checks
     The GPUs of every group of models (actor, critic, engines) against those that the script leaves to the training:
     `ray start --num-gpus`, CUDA_VISIBLE_DEVICES, the cluster in the configuration, or `--gpus`.
 Why it matters
-    Ray and the launchers wait for GPUs that never come: the run loads a part of its models and stands still, without
-    an error, often with one GPU idle.
+    Ray and the launchers wait for GPUs that never come: the run loads a part of its models and hangs, without an
+    error, often with one GPU idle.
 Exceptions
     Nothing is said where a number is not known, of several nodes, and of trainers with one process per GPU.
 Fix
@@ -20,18 +20,18 @@ from collections.abc import Iterator
 
 from stabilizer.preflight.rules.base import Finding, found
 from stabilizer.trainers.quantities import View
+from stabilizer.trainers.schema import Placement
 
 ID = "gpus/too-few"
 
 
 def check(view: View) -> Iterator[Finding]:
     """One finding where the groups need more than is there."""
-    config = view.config
-    placed = config.trainer.placement(view.ask) if config.trainer.placement else None
-    if placed is None or placed.nodes > 1 or None in placed.parts.values():
+    placed = _placed(view)
+    if placed is None:
         return
     parts = {name: int(gpus) for name, gpus in placed.parts.items() if gpus}
-    need, have = sum(parts.values()), config.gpus or placed.have or config.parsed.hints.get("gpus")
+    need, have = sum(parts.values()), view.config.gpus or placed.have or view.config.parsed.hints.get("gpus")
     if not have or need <= have:
         return
     each = " + ".join(f"{gpus} ({name})" for name, gpus in parts.items())
@@ -41,11 +41,18 @@ def check(view: View) -> Iterator[Finding]:
         "critical",
         _key(view),
         f"the models are placed on {sums}, and {have:g} are there",
-        why="The launcher waits for GPUs that never come: the run stands still without an error.",
+        why="The launcher waits for GPUs that never come: the run hangs without an error.",
         how=f"{placed.share}; or {need} GPUs",
         sure="likely",
         source="OpenRLHF/OpenRLHF#951",
     )
+
+
+def _placed(view: View) -> Placement | None:
+    """Where the models are placed, if all of that is known and on one node."""
+    ask = view.config.trainer.placement
+    placed = ask(view.ask) if ask else None
+    return placed if placed and placed.nodes <= 1 and None not in placed.parts.values() else None
 
 
 def _key(view: View) -> str:

@@ -224,6 +224,19 @@ def _clip(ask: Ask) -> dict[str, Quantity]:
     return {"clip_low": ask("actor.eps_clip"), "clip_high": ask("actor.eps_clip")}
 
 
+_MAKER = "openrlhf/trainer/ppo_utils/experience_maker.py"
+MEANS = {
+    "algo.kl.use_loss": (
+        "KL counts once: it moves into the loss, and the penalty in the reward is 0",
+        f"{_MAKER}; OpenRLHF/OpenRLHF#768",
+    ),
+    "reward.normalize_enable": (
+        "it uses the mean and std in the reward model's config.json, where reward training wrote them; a model without"
+        " them is normalised by 0 and 1, so its rewards stay as they are",
+        "openrlhf/models/model.py; OpenRLHF/OpenRLHF#693",
+    ),
+}  # fmt: skip
+
 OPENRLHF = Schema(
     name="openrlhf",
     title="OpenRLHF",
@@ -238,6 +251,7 @@ OPENRLHF = Schema(
     recipes={kind: {"lr": 1e-6} for kind in ("ppo", "grpo", "rloo", "reinforce")},
     recipe_name="OpenRLHF's defaults",
     memory=("micro_batch_size", "max_tokens_per_gpu", "gpu_memory_utilization"),
+    means=MEANS,
     placement=placement,
     kl_fix=lambda ask: {"algo.kl.init_coef": 0.001},
 )
