@@ -48,6 +48,7 @@ WAITING_MS, RESTING_MS = 400, 5000
 MOST_OFFERED = 2_000
 """Runs that the choice holds, about 100 bytes each."""
 AXES = {"step": "step", "tokens": "tokens", "share": "% of the run"}
+X_LABELS = {"step": "steps", "tokens": "tokens", "share": "% of run"}
 TONES = {
     "identical": "verdict-healthy",
     "same": "verdict-healthy",
@@ -80,8 +81,8 @@ def layout(runs: Runs, query: Mapping[str, str], theme: Theme) -> Any:
             dcc.Interval(id="compare-tick", interval=_pause(first, second)),
             html.Div(_controls(data, asked, first.answer), id="compare-controls"),
             *_lost(lost),
-            html.Div(_verdicts(second), id="compare-verdicts", className="compare-part"),
-            html.Div(_body(first, theme), id="compare-body", className="compare-part"),
+            html.Div(_verdicts(second), id="compare-verdicts", className="compare-part compare-verdicts"),
+            html.Div(_body(first, theme), id="compare-body", className="compare-part compare-body"),
         ],
         className="page compare-page",
     )
@@ -191,89 +192,71 @@ def _controls(data: Sequence[Any], asked: Question, answer: Answer | None) -> ht
         keys.append(asked.by)
     by += [{"value": key, "label": f"by {key}"} for key in keys]
     metrics = list(dict.fromkeys([*(answer.available if answer else ()), *asked.metrics]))
-    small = {"size": "xs"}
+    small: dict[str, Any] = {"size": "xs", "searchable": True, "limit": 200}
+    first = [{"value": "", "label": "first run"}, *[{"value": id, "label": id} for id in chosen]]
+    how = [
+        dmc.Select(id="compare-by", data=by, value=asked.by, allowDeselect=False, label="groups", **small),
+        dmc.Select(id="compare-ref", data=first, value=asked.ref, allowDeselect=False, label="reference", **small),
+        dmc.MultiSelect(
+            id="compare-metrics",
+            data=metrics,
+            value=list(asked.metrics),
+            clearable=True,
+            maxValues=MAX_CHARTS,
+            label="metrics",
+            placeholder="" if asked.metrics else "default metrics",
+            **small,
+        ),
+        html.Div(
+            [
+                html.Span("x axis", className="compare-label"),
+                dmc.SegmentedControl(
+                    id="compare-x",
+                    value=asked.x,
+                    size="xs",
+                    data=[{"value": value, "label": label} for value, label in X_LABELS.items()],
+                ),
+            ]
+        ),
+    ]
+    said = [
+        next(str(one["label"]) for one in by if one["value"] == asked.by),
+        *([f"against {asked.ref}"] if asked.ref else []),
+        *([f"{len(asked.metrics)} metrics"] if asked.metrics else []),
+        X_LABELS[asked.x],
+    ]
     return html.Section(
         [
+            html.H1("Compare"),
             html.Div(
-                [
-                    html.H1("Compare"),
-                    html.Div(
-                        dmc.MultiSelect(
-                            id="compare-runs",
-                            data=data,
-                            value=chosen,
-                            searchable=True,
-                            clearable=True,
-                            size="sm",
-                            limit=300,
-                            maxValues=MAX_RUNS,
-                            placeholder="" if chosen else "runs to compare",
-                            nothingFoundMessage="no such run",
-                            **attributes(aria_label="runs to compare"),
-                        ),
-                        className="compare-runs",
-                    ),
-                    html.Button("Compare", id="compare-go", className="compare-go"),
-                ],
-                className="compare-choice",
+                dmc.MultiSelect(
+                    id="compare-runs",
+                    data=data,
+                    value=chosen,
+                    searchable=True,
+                    clearable=True,
+                    size="sm",
+                    limit=300,
+                    maxValues=MAX_RUNS,
+                    placeholder="" if chosen else "runs to compare",
+                    nothingFoundMessage="no such run",
+                    **attributes(aria_label="runs to compare"),
+                ),
+                className="compare-runs",
             ),
-            html.Div(
+            html.Details(
                 [
-                    dmc.Select(
-                        id="compare-by",
-                        data=by,
-                        value=asked.by,
-                        searchable=True,
-                        allowDeselect=False,
-                        w=210,
-                        limit=200,
-                        label="groups",
-                        **small,
+                    html.Summary(
+                        " · ".join(said), className="workspace-button", title="groups, reference, metrics, x axis"
                     ),
-                    dmc.Select(
-                        id="compare-ref",
-                        value=asked.ref,
-                        w=240,
-                        allowDeselect=False,
-                        searchable=True,
-                        data=[{"value": "", "label": "first run"}, *[{"value": id, "label": id} for id in chosen]],
-                        label="reference",
-                        **small,
-                    ),
-                    dmc.MultiSelect(
-                        id="compare-metrics",
-                        data=metrics,
-                        value=list(asked.metrics),
-                        searchable=True,
-                        clearable=True,
-                        maxValues=MAX_CHARTS,
-                        limit=200,
-                        label="metrics",
-                        w=240,
-                        placeholder="" if asked.metrics else "default metrics",
-                        **small,
-                    ),
-                    html.Div(
-                        [
-                            html.Span("x axis", className="compare-label"),
-                            dmc.SegmentedControl(
-                                id="compare-x",
-                                value=asked.x,
-                                size="xs",
-                                data=[
-                                    {"value": "step", "label": "steps"},
-                                    {"value": "tokens", "label": "tokens"},
-                                    {"value": "share", "label": "% of run"},
-                                ],
-                            ),
-                        ]
-                    ),
+                    html.Div(how, className="saves card"),
                 ],
-                className="compare-how",
+                className="workspace-views compare-how",
                 hidden=not chosen,
             ),
+            html.Button("Compare", id="compare-go", className="compare-go"),
         ],
-        className="card head",
+        className="card head compare-choice",
     )
 
 
@@ -298,15 +281,11 @@ def _body(state: Progress, theme: Theme) -> list[Any]:
             return [html.Div(empty("These runs can't be compared", state.problem[:800]), className="card head")]
         return [_waiting("Loading the runs …")]
     answer = state.answer
-    parts: list[Any] = [html.P(f"△ {note}", className="note") for note in answer.notes]
-    parts.append(_key(answer, theme))
-    if answer.charts:
-        charts = [_chart(chart, answer, theme) for chart in answer.charts]
-        parts.append(html.Div(charts, className="charts"))
-    else:
-        parts.append(empty("No charts", "These runs logged none of the chosen metrics. Choose others above."))
-    parts += [_timelines(answer, theme), _endings(answer, theme), _settings(answer)]
-    return parts
+    charts: list[Any] = [_chart(chart, answer, theme) for chart in answer.charts]
+    if not charts:
+        charts = [empty("No charts", "These runs logged none of the chosen metrics. Choose others above.")]
+    drawn = html.Div(charts, className="charts")
+    return [_key(answer, theme), drawn, _timelines(answer, theme), _endings(answer, theme), _settings(answer)]
 
 
 def _key(answer: Answer, theme: Theme) -> html.Section:
@@ -324,7 +303,10 @@ def _key(answer: Answer, theme: Theme) -> html.Section:
             inner.append(html.Details([html.Summary(f"{len(members)} runs"), html.Div(told, className="small")]))
         rows.append(html.Div(inner, className="compare-group"))
     legend = "Bold: smoothed run, or median of a group. Shaded: middle half of a group (full range up to 3 runs)."
-    return html.Section([*rows, html.P(legend, className="quiet small")], className="card compare-key")
+    notes: list[Any] = [html.P(f"△ {note}", className="note") for note in answer.notes]
+    if len(notes) > 1:
+        notes = [html.Details([html.Summary(f"△ {len(notes)} remarks"), *notes])]
+    return html.Section([*rows, html.P(legend, className="quiet small"), *notes], className="card compare-key")
 
 
 def _swatch(place: int, theme: Theme) -> html.Span:

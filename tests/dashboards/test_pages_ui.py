@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from page_client import CALM, RUN
 from test_completions import HOSTILE, log, sample
-from test_page_ui import Watched
+from watched import Watched
 
 pytestmark = pytest.mark.ui
-
-
-@pytest.fixture
-def watched(browser: Any, served: tuple[str, Path]) -> Iterator[Watched]:
-    context = browser.new_context(viewport={"width": 1440, "height": 1000}, color_scheme="light")
-    yield Watched(context.new_page(), served[0])
-    context.close()
 
 
 def address_has(watched: Watched, text: str) -> None:
@@ -67,6 +59,9 @@ def test_a_comparison_appears_and_its_choices_are_in_the_address(watched: Watche
     page.goto(f"{watched.address}compare?runs={RUN},{CALM}")
     page.locator(".compare-key").wait_for(timeout=60_000)
     page.locator(".compare-verdict").wait_for(timeout=60_000)
+    chart = page.locator(".compare-body figure").first
+    assert chart.bounding_box()["y"] <= 250
+    page.locator(".compare-how summary").click()
     page.get_by_text("% of run", exact=True).click()
     address_has(watched, "x=share")
     watched.until(
@@ -83,13 +78,12 @@ def test_a_comparison_appears_and_its_choices_are_in_the_address(watched: Watche
 
 
 @pytest.mark.parametrize("path", [f"completions?run={CALM}", f"compare?runs={RUN},{CALM}"])
-def test_no_sideways_scrolling_on_a_phone(browser: Any, served: tuple[str, Path], path: str) -> None:
+def test_no_sideways_scrolling_on_a_phone(tab: Any, served: tuple[str, Path], path: str) -> None:
     log(served[1] / CALM, 5, [sample(5, 0, 1.0, "x" * 5000, prompt="y" * 5000)])
-    context = browser.new_context(viewport={"width": 390, "height": 844})
-    page = context.new_page()
+    page = tab
+    page.set_viewport_size({"width": 390, "height": 844})
     page.goto(served[0] + path)
     page.locator(".sample:visible, .compare-table:visible").first.wait_for(timeout=60_000)
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     if path.startswith("compare"):
         assert page.locator("main figure").first.bounding_box()["y"] < 844, "a chart is on the first screen"
-    context.close()
