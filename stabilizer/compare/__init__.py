@@ -23,6 +23,7 @@ from stabilizer.compare.measure import Measure, Shape
 from stabilizer.compare.sides import CURVE_HELP, Member, Side, from_run, group, read_member, read_side
 from stabilizer.compare.support import Support
 from stabilizer.core import records
+from stabilizer.core.metrics import metric as definition
 from stabilizer.core.text import short
 from stabilizer.runs.reader import RunError
 
@@ -120,7 +121,7 @@ def compare(run: Side, reference: Side, *, by: str | None = None, metrics: Seque
         tuple(explained),
         tuple(unknowns(case)),
         verdict,
-        _headline(verdict, main, clock, run, reference),
+        _headline(verdict, main, run, reference),
         change,
         tuple(then),
         (
@@ -178,13 +179,37 @@ def _verdict(main: Compared) -> str:
     return "same" if states.get(level) == "same" else "undetermined"
 
 
-def _headline(verdict: str, main: Compared, clock: Clock, run: Side, reference: Side) -> str:
+def _headline(verdict: str, main: Compared, run: Side, reference: Side) -> str:
     if main.identical:
         return f"the same {main.identical:,} numbers."
     if main.conflict:
         return f"{main.conflict}."
     if main.rescaled:
         return f"{main.rescaled}."
+    return " ".join([*_fallen(main, run, reference), _difference(verdict, main)])
+
+
+def _fallen(main: Compared, run: Side, reference: Side) -> list[str]:
+    """Which members ended far below their best: a mean over seeds hides them."""
+    said = []
+    sides = ("the run", run, main.run_metric), ("the reference", reference, main.reference_metric)
+    for (word, side, metric), shapes in zip(sides, main.shapes, strict=True):
+        judged = definition(metric).better != "neither"
+        told = [(member.name, *ends) for member, item in zip(side.members, shapes, strict=True)
+                if judged and (ends := item.fell_back())]  # fmt: skip
+        if not told:
+            continue
+        name, best, end = told[0]
+        numbers = f"from {short(_round(best))} at best to {short(_round(end))} at its end"
+        if len(shapes) == 1:
+            said.append(f"{word.capitalize()} fell back: {metric} {numbers}.")
+        else:
+            more = f", {name}" if len(told) == 1 else f", among them {name}"
+            said.append(f"{len(told)} of {len(shapes)} seeds of {word} fell back{more}: {metric} {numbers}.")
+    return said
+
+
+def _difference(verdict: str, main: Compared) -> str:
     if verdict == "different":
         said = [_gap_words(gap) for gap in main.gaps if gap.state == "different"]
         return f"The run's {main.run_metric}: {'; '.join(said)}."

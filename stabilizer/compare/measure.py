@@ -26,6 +26,10 @@ MOST_POINTS = 600
 """Longer series are averaged in equal stretches down to this before noise is drawn for them."""
 REACHED = 0.9
 """Share of the rise to the peak that counts as having reached it: where a plateau is highest is chance."""
+LOST = 0.5
+"""Share of its rise that a run which fell back has lost at its end: it is nearer to its start than to its best."""
+FALL = 3.0
+"""Standard deviations of noise within a run by which a smooth falls: its own error is a quarter of one or less."""
 
 Scale = Literal["linear", "ratio"]
 
@@ -169,6 +173,14 @@ class Shape:
         flat = smooth(self.draws - self.line, half_window(len(self.line)))
         chance = np.quantile(np.abs(self.peak(flat) - flat[:, 0]), 0.975)
         return self.rise > chance and self.rise > 0
+
+    def fell_back(self) -> tuple[float, float] | None:
+        """Its best and its final level, where it ends nearer to its start than to its best, by more than noise."""
+        if not len(self.draws):
+            return None
+        best, end = float(self.peak(self.line)), float(final_level(self)(self.line))
+        lost = best - end if self.up else end - best
+        return (best, end) if lost > max(LOST * self.rise, FALL * self.noise.sd) else None
 
     def rising_at_end(self) -> bool:
         """The best of the smooth lies in the last twentieth: the peak may be yet to come."""

@@ -104,6 +104,17 @@ def test_a_lower_level_is_different_and_the_changed_learning_rate_is_tried_first
     assert (answer.next.key, answer.next.value, answer.next.target) == ("optim.lr", 3e-5, 1e-4)
 
 
+def test_a_seed_that_fell_back_leads_the_headline_and_a_steady_or_noisy_one_does_not() -> None:
+    fallen = np.concatenate([noisy(3, 150), 0.1 * ar1(np.random.default_rng(4), 150, 0.3)])
+    answer = compare(side(member(noisy(0), "s0"), member(fallen, "s1")), side(member(noisy(1), "r")))
+    assert answer.headline.startswith("1 of 2 seeds of the run fell back, s1: reward/mean from ")
+    beside = compare(side(member(noisy(0), "s0")), side(member(fallen, "r")))
+    assert beside.headline.startswith("The reference fell back: ")
+    for seed in range(10):
+        calm = two(noisy(2 * seed), 0.3 * ar1(np.random.default_rng(seed), 300, 0.3))
+        assert "fell back" not in calm.headline
+
+
 def test_a_run_that_ends_higher_is_not_told_to_copy_the_reference() -> None:
     answer = two(noisy(0, high=0.75), noisy(1, high=0.65), mine=changed(lr=3e-5))
     assert explained(answer, "final-level") == {"lr": True} and answer.next.key is None and not answer.then
