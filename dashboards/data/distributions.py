@@ -11,7 +11,13 @@ import numpy as np
 from dashboards.data.completions_store import CompletionsStore, LoggedCompletion
 from stabilizer.figures.spread import Spread
 
-QUANTITIES = {"reward": "reward", "advantage": "advantage", "length": "length of answers"}
+QUANTITIES = {
+    "reward": "reward",
+    "advantage": "advantage",
+    "length": "length of answers",
+    "tokens": "-log p of tokens, nats",
+}
+"""What can be drawn over the steps. The mean of -log p over sampled tokens estimates the entropy of the policy."""
 MOST_STEPS = 60
 """Steps that are read, evenly chosen, the newest among them."""
 BINS = 24
@@ -25,7 +31,8 @@ def spread_of(store: CompletionsStore, run: Path, quantity: str, by: str = "") -
     steps = chosen(store.steps(run))
     found: list[tuple[int, np.ndarray]] = []
     for step in steps:
-        values = np.array([_value(row, quantity, by) for row in store.step(run, step).newest_rows], float)
+        rows = store.step(run, step).newest_rows
+        values = np.array([value for row in rows for value in _values(row, quantity, by)], float)
         values = values[np.isfinite(values)]
         if len(values):
             found.append((step, values))
@@ -43,9 +50,10 @@ def spread_of(store: CompletionsStore, run: Path, quantity: str, by: str = "") -
         steps=tuple(step for step, _ in found),
         middles=tuple(((edges[1:] + edges[:-1]) / 2).tolist()),
         shares=tuple(tuple(share.tolist()) for share in shares),
-        medians=tuple(float(np.median(values)) for _, values in found),
+        lines=tuple(float(np.mean(values) if quantity == "tokens" else np.median(values)) for _, values in found),
         counts=tuple(len(values) for _, values in found),
         unit=by if quantity == "reward" and by else QUANTITIES[quantity],
+        **({"line": "mean, an estimate of the entropy", "of": "tokens"} if quantity == "tokens" else {}),
     )
 
 
@@ -56,10 +64,12 @@ def chosen(steps: Sequence[int]) -> list[int]:
     return [steps[round(place * (len(steps) - 1) / (MOST_STEPS - 1))] for place in range(MOST_STEPS)]
 
 
-def _value(row: LoggedCompletion, quantity: str, by: str) -> float:
+def _values(row: LoggedCompletion, quantity: str, by: str) -> list[float]:
     sample = row.sample
+    if quantity == "tokens":
+        return [-logp for logp in sample.logps if logp is not None]
     if quantity == "length":
-        return float(sample.length or len(sample.completion))
+        return [float(sample.length or len(sample.completion))]
     if quantity == "advantage":
-        return sample.advantage
-    return sample.rewards.get(by, math.nan) if by else sample.reward
+        return [sample.advantage]
+    return [sample.rewards.get(by, math.nan) if by else sample.reward]

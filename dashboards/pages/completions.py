@@ -360,7 +360,11 @@ def _head(found: StepView, wanted: CompletionsQuery, step: int | None, theme: Th
                                 id="completions-over",
                                 value=wanted.over,
                                 size="xs",
-                                data=[{"value": value, "label": words} for value, words in PICTURES.items()],
+                                data=[
+                                    {"value": value, "label": words}
+                                    for value, words in PICTURES.items()
+                                    if value != "tokens" or found.has_tokens or wanted.over == value
+                                ],
                                 **attributes(aria_label="what the picture shows"),
                             ),
                             dcc.Graph(

@@ -1,4 +1,4 @@
-"""A quantity of single completions over the steps of a run, as a heat map with its median."""
+"""A quantity of single completions over the steps of a run, as a heat map with its median or mean."""
 
 from __future__ import annotations
 
@@ -23,14 +23,17 @@ class Spread(NamedTuple):
     """The middle of each interval."""
     shares: tuple[tuple[float, ...], ...]
     """Of each step: the share of its values in each interval."""
-    medians: tuple[float, ...]
+    lines: tuple[float, ...]
+    """Of each step: the number that `line` names."""
     counts: tuple[int, ...]
     """Values of each step."""
     unit: str
+    line: str = "median"
+    of: str = "completions"
 
 
 def spread_figure(spread: Spread, *, theme: Theme = "light") -> go.Figure:
-    """Darker where more of a step's completions are; the line is the median of each step."""
+    """Darker where more of a step's completions are; the line is the median or mean of each step."""
     colours = palette(theme)
     by_interval = [list(row) for row in zip(*spread.shares, strict=True)]
     words = [
@@ -47,13 +50,13 @@ def spread_figure(spread: Spread, *, theme: Theme = "light") -> go.Figure:
         "zmin": 0,
         "zmax": max((max(row) for row in by_interval), default=1.0) or 1.0,
         "showscale": False,
-        "hovertemplate": f"step %{{x}}<br>about %{{y:{number}}}: %{{text}} completions<extra></extra>",
+        "hovertemplate": f"step %{{x}}<br>about %{{y:{number}}}: %{{text}} {spread.of}<extra></extra>",
     }
-    median = scatter(
-        list(spread.steps), list(spread.medians), "lines+markers" if len(spread.steps) <= 2 * FEW else "lines",
-        name="median", line={"color": colours.lines[2 % len(colours.lines)], "width": 1.6},
-        hovertemplate=f"median %{{y:{number}}}<extra></extra>",
+    line = scatter(
+        list(spread.steps), list(spread.lines), "lines+markers" if len(spread.steps) <= 2 * FEW else "lines",
+        name=spread.line, line={"color": colours.lines[2 % len(colours.lines)], "width": 1.6},
+        hovertemplate=f"{spread.line} %{{y:{number}}}<extra></extra>",
     )  # fmt: skip
     axis = {"nticks": 8, "type": "category" if len(spread.steps) <= FEW else "linear"}
-    look = layout(theme, MARGIN, "step; the line is the median", spread.unit, xaxis=axis, yaxis={"nticks": 5})
-    return go.Figure({"data": [cells, median], "layout": look})
+    look = layout(theme, MARGIN, f"step; the line is the {spread.line}", spread.unit, xaxis=axis, yaxis={"nticks": 5})
+    return go.Figure({"data": [cells, line], "layout": look})

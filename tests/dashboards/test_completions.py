@@ -126,10 +126,10 @@ def test_the_right_answer_is_shown_under_its_prompt_where_it_was_logged(tmp_path
 
 def test_the_spread_over_steps_counts_each_step_on_its_own(run: Path) -> None:
     found = spread_of(CompletionsStore(), run, "reward")
-    assert found.steps == (10, 20, 30) and found.counts == (8, 8, 8) and found.medians == (0.0, 0.0, 0.0)
+    assert found.steps == (10, 20, 30) and found.counts == (8, 8, 8) and found.lines == (0.0, 0.0, 0.0)
     assert all(sum(share) == pytest.approx(1) for share in found.shares)
     assert found.shares[0][0] == 7 / 8 and found.shares[0][-1] == 1 / 8
-    assert spread_of(CompletionsStore(), run, "reward", "short").medians == (0.1, 0.1, 0.1)
+    assert spread_of(CompletionsStore(), run, "reward", "short").lines == (0.1, 0.1, 0.1)
     spread_figure(found)
 
 
@@ -140,6 +140,18 @@ def test_the_spread_of_numbers_that_are_not_finite_or_all_alike_is_drawn(tmp_pat
     assert found.steps == (1,) and found.counts == (1,)
     spread_figure(found)
     spread_figure(spread_of(CompletionsStore(), tmp_path / "none", "length"))
+
+
+def test_the_spread_of_tokens_has_their_mean_surprise_and_is_offered_only_where_tokens_are_logged(
+    client: Client, runs_folder: Path
+) -> None:
+    run = runs_folder / CALM
+    log(run, 1, [sample(1, 0, 1.0)])
+    assert "tokens by step" not in json.dumps(client.open("/completions", f"?run={CALM}"))
+    log(run, 2, [sample(2, 0, 1.0, tokens=("a", "b", "tool"), logps=(-1.0, -3.0, None)), sample(2, 0, 0.0)])
+    found = spread_of(CompletionsStore(), run, "tokens")
+    assert found.steps == (2,) and found.counts == (2,) and found.lines == (2.0,) and found.of == "tokens"
+    assert "tokens by step" in json.dumps(client.open("/completions", f"?run={CALM}"))
 
 
 def test_at_most_sixty_steps_are_read_the_first_and_newest_among_them() -> None:
