@@ -90,7 +90,7 @@ def known(runs: Runs, token: Any) -> bool:
 def _shown(found: AllowedRequests) -> list[Any]:
     if found.waits:
         return [html.Span(f"◔ {found.waits}", className="waits", role="status")]
-    why = [html.Span(found.refused, className="quiet small", role="status")] if found.refused else []
+    why = [_said(words) for words in (found.refused, found.note) if words]
     return [*why, *[_button(offer, found) for offer in found.offers]]
 
 

@@ -29,6 +29,7 @@ LABELS: Mapping[str, str] = {
 }
 ANSWERS: tuple[Kind, ...] = ("approve", "reject", "revert")
 """Requests about one trial."""
+SILENT = "No sign of life: the run reads a request only if it goes on."
 REMEMBERED_S = 120.0
 """After this long without an answer on record the question may be asked again."""
 
@@ -53,6 +54,8 @@ class AllowedRequests:
     offers: tuple[AllowedRequest, ...] = ()
     waits: str = ""
     refused: str = ""
+    note: str = ""
+    """What to know before a request is sent."""
 
 
 def allowed_requests(runs: Runs, run: str, action: str = "") -> AllowedRequests:
@@ -91,13 +94,14 @@ def submit(runs: Runs, run: str, kind: str, action: str = "") -> AllowedRequests
 
 def _allowed(runs: Runs, run: str, followed: FollowedRun, reader: Reader, action: str) -> AllowedRequests:
     now = runs.clock()
-    if why := asking.over(reader.status, now):
+    if why := asking.over_and_on(reader.status, now, followed.path, reader.about.get("trainer")):
         return AllowedRequests(run, action, refused=why)
+    note = SILENT if state_of(reader.status, now) == "stalled" else ""
     if waits := _waits(runs, followed, reader, action, now):
         return AllowedRequests(run, action, waits=waits)
     if not action:
         kinds = ("resume" if state_of(reader.status, now) == "paused" else "pause", "snapshot")
-        return AllowedRequests(run, action, tuple(AllowedRequest(kind, LABELS[kind]) for kind in kinds))
+        return AllowedRequests(run, action, tuple(AllowedRequest(kind, LABELS[kind]) for kind in kinds), note=note)
     latest = newest(reader.actions)
     view = reader.history.view()
     found: list[AllowedRequest] = []
@@ -111,7 +115,7 @@ def _allowed(runs: Runs, run: str, followed: FollowedRun, reader: Reader, action
     for kind in fitting:
         costs = cost(latest[action], view, view.step) if kind == "approve" else ()
         found.append(AllowedRequest(kind, LABELS[kind], _warning(kind, latest[action], reader.actions), costs))
-    return AllowedRequests(run, action, tuple(found))
+    return AllowedRequests(run, action, tuple(found), note=note if found else "")
 
 
 def _too_late(followed: FollowedRun, kind: str, action: str) -> str:

@@ -17,7 +17,7 @@ from stabilizer.core.knobs import KNOBS, ORDERS, Knob, parse_order, parse_turn, 
 from stabilizer.core.records import Action, as_json
 from stabilizer.core.text import plain
 from stabilizer.output.screen import console
-from stabilizer.runs.asking import AGAIN, idle, leave, misplaced, over
+from stabilizer.runs.asking import idle, leave, misplaced, over, over_and_on
 from stabilizer.runs.history import History
 from stabilizer.runs.journal import newest, verify
 from stabilizer.runs.reader import RunReader
@@ -74,10 +74,9 @@ def run(args: argparse.Namespace) -> int:
 
 def _check_alive(args: argparse.Namespace, reader: RunReader) -> None:
     """Refuse a request that no process would answer, or that the remedy mode rules out."""
-    if why := over(reader.status, time.time()):
-        resume = AGAIN.get(str(reader.about.get("trainer")), "start its script again").format(run=args.run_directory)
-        hint = "see `fix RUN list`" if reader.status.get("state") == "finished" else resume
-        raise ValueError(f"{args.run_directory}: {why}; {hint}")
+    if why := over_and_on(reader.status, time.time(), args.run_directory, reader.about.get("trainer")):
+        hint = "; see `fix RUN list`" if reader.status.get("state") == "finished" else ""
+        raise ValueError(f"{args.run_directory}: {why}{hint}")
     if args.what == "approve" and (why := _idle(reader)):
         raise ValueError(f"{args.run_directory}: {why}")
 

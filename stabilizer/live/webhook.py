@@ -183,7 +183,7 @@ class Answers:
 
     def _ask(self, run: Path, answer: Answer, nonce: str) -> Request:
         status = read_json(run / "status.json")
-        if why := asking.over(status, self._now()):
+        if why := asking.over_and_on(status, self._now(), run.name, self._trainer(run)):
             raise Refused(409, why)
         if answer.kind == "approve" and (why := asking.idle(status, run.name, self._trainer(run))):
             raise Refused(409, why)

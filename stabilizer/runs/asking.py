@@ -43,6 +43,16 @@ ALLOWS: Mapping[str, str] = {
 BY_YOURSELF = "inside another loop no fix can be undone; change a knob with `stabilizer fix {run} set NAME=VALUE`"
 AGAIN: Mapping[str, str] = {"stabilizer": "resume it with `stabilizer train --resume {run}`"}
 """How a run that ended goes on."""
+ENDED = ("finished", "quiet", "unreadable")
+"""States of a run that does not go on."""
+
+
+def over_and_on(status: Mapping[str, Any], now: float, run: object, trainer: object) -> str:
+    """Why no process would answer, and how the run goes on; empty if one might answer."""
+    why = over(status, now)
+    if not why or state_of(status, now) in ENDED:
+        return why
+    return f"{why}; {AGAIN.get(str(trainer), 'start its script again').format(run=run)}"
 
 
 def idle(status: Mapping[str, Any], run: object, trainer: object = "stabilizer") -> str:

@@ -57,6 +57,20 @@ def test_the_journal_offers_the_same_and_pause_and_snapshot_of_the_run(client) -
     assert set(pressable(client.open("/journal", f"?run={ASKING}"))) == {"approve", "reject", "pause", "snapshot"}
 
 
+def test_a_silent_run_says_so_beside_its_buttons_and_a_dead_one_says_how_it_goes_on(client, folder: Path) -> None:
+    file = folder / ASKING / "status.json"
+    assert "No sign of life" not in json.dumps(incident(client))
+    silent = json.loads(file.read_text()) | {"t": time.time() - 600}
+    file.write_text(json.dumps(silent))
+    fresh(client)
+    shown = incident(client)
+    assert "No sign of life" in json.dumps(shown) and set(pressable(shown)) == {"approve", "reject"}
+    file.write_text(json.dumps(silent | {"pid": 2**22 + 1}))  # beyond what Linux gives out
+    fresh(client)
+    shown = incident(client)
+    assert f"stabilizer train --resume {folder / ASKING}" in json.dumps(shown) and not pressable(shown)
+
+
 def test_a_press_leaves_one_request_that_the_process_reads(client, folder: Path) -> None:
     assert "applies it at its next step" in press(client, "approve")
     (request,) = take(folder / ASKING)
