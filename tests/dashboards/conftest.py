@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 from collections.abc import Iterator
@@ -9,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import Error, sync_playwright
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from page_client import CALM, CHROMIUM, RUN, Client  # noqa: E402
+from page_client import CALM, CHROMIUM, LARGE, RUN, Client  # noqa: E402
 from synthetic_run import eventful, healthy  # noqa: E402
+from watched import Watched, watching  # noqa: E402
 
 
 def two_runs(folder: Path) -> Path:
@@ -69,3 +71,40 @@ def browser(browser_path: str) -> Iterator[Any]:
         chromium = playwright.chromium.launch(executable_path=browser_path, args=list(CHROMIUM))
         yield chromium
         chromium.close()
+
+
+@pytest.fixture(scope="session")
+def only_tab(browser: Any) -> Iterator[Any]:
+    """The tab that tests share: it keeps compiled scripts, so a page opens in half the time of a new tab."""
+    context = browser.new_context(accept_downloads=True)
+    yield context.new_page()
+    context.close()
+
+
+@pytest.fixture
+def tab(only_tab: Any) -> Iterator[Any]:
+    """The shared tab as if it were new: large, light, with nothing stored and nothing open.
+
+    A fixture that serves pages comes before it in the arguments of a test, so that the tab leaves before they end.
+    """
+    only_tab.set_viewport_size(LARGE)
+    only_tab.emulate_media(media="screen", color_scheme="light")
+    yield only_tab
+    only_tab.unroute_all(behavior="ignoreErrors")
+    only_tab.context.clear_cookies()
+    with contextlib.suppress(Error):  # where no page came there is no storage
+        only_tab.evaluate("localStorage.clear(), sessionStorage.clear()")
+    only_tab.goto("about:blank")
+
+
+@pytest.fixture
+def watched(served: tuple[str, Path], tab: Any) -> Iterator[Watched]:
+    with watching(tab, served[0]) as watched:
+        yield watched
+
+
+@pytest.fixture
+def looking(looked_at: str, tab: Any) -> Iterator[Watched]:
+    """A page of the shared server, for tests that write nothing."""
+    with watching(tab, looked_at) as watched:
+        yield watched

@@ -30,6 +30,8 @@ THERE = {
     "/alerts": "h1",
 }
 """What is seen of a page once it is there."""
+LARGE = {"width": 1440, "height": 1000}
+"""The size of a tab, unless a test sets another."""
 CHROMIUM = (
     "--headless",
     "--no-sandbox",

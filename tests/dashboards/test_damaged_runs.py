@@ -44,15 +44,13 @@ def test_a_nested_line_leaves_every_page_as_it_was(client: Client, runs_folder: 
 
 
 @pytest.mark.ui
-def test_a_browser_shows_the_list_with_the_damaged_run_in_it(browser: Any, served: tuple[str, Path]) -> None:
+def test_a_browser_shows_the_list_with_the_damaged_run_in_it(served: tuple[str, Path], tab: Any) -> None:
     address, folder = served
     damage(folder / CALM / "run.json", 990)
-    page = browser.new_page()
-    page.goto(address)
-    page.wait_for_selector(".runs-table tbody tr")
-    table = page.inner_text(".runs-table")
+    tab.goto(address)
+    tab.wait_for_selector(".runs-table tbody tr")
+    table = tab.inner_text(".runs-table")
     assert RUN in table and CALM in table and "unreadable" in table
-    page.close()
 
 
 def test_findings_that_can_not_be_opened_leave_the_incidents_of_other_runs(client: Client, runs_folder: Path) -> None:

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 from asking_run import ASKING, asking, entry, requests, take
 from page_client import RUN
 from synthetic_run import values
-from test_page_ui import Watched
+from watched import Watched
 
 pytestmark = pytest.mark.ui
-
-
-@pytest.fixture
-def watched(browser: Any, served: tuple[str, Path]) -> Any:
-    context = browser.new_context(viewport={"width": 1440, "height": 1000}, color_scheme="light")
-    yield Watched(context.new_page(), served[0])
-    context.close()
 
 
 def test_a_proposal_is_approved_and_the_page_follows_what_the_run_does(watched: Watched, served) -> None:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from page_client import CALM, RUN
+from page_client import CALM, LARGE, RUN
 from synthetic_run import SPIKE, values
+from watched import Watched
 
 from dashboards.pages.run import LIVE_MS
 from stabilizer.core.records import Action
@@ -18,10 +17,6 @@ from stabilizer.runs.writer import RunWriter
 
 pytestmark = pytest.mark.ui
 
-SECONDS = 60.0
-"""How long something may take on a machine that is busy with other things; what must be quick is counted in polls."""
-POLL_MS = 100
-"""Between two looks at a page: asking more often takes the time that the page needs to draw."""
 POLLS = """() => {
   const ask = window.fetch;
   window.polls = 0;
@@ -33,71 +28,6 @@ POLLS = """() => {
 }"""
 """Counts polls until step 401 is drawn."""
 HOSTILE = '<img src=x onerror="window.pwned=1">'
-
-
-class Watched:
-    """A page, and what went wrong or out on it."""
-
-    def __init__(self, page: Any, address: str):
-        self.page, self.address = page, address
-        self.errors: list[str] = []
-        self.requests: list[str] = []
-        page.on("console", lambda message: self.errors.append(message.text) if message.type == "error" else None)
-        page.on("pageerror", lambda error: self.errors.append(str(error)))
-        page.on("request", lambda request: self.requests.append(request.url))
-
-    def open(self, query: str = "") -> Watched:
-        self.page.goto(self.address + "run" + query)
-        self.page.locator(".graph .main-svg").first.wait_for()
-        return self
-
-    def last_step(self) -> int:
-        return self.page.evaluate("document.querySelector('.js-plotly-plot').data[0].x.at(-1)")
-
-    def zoom(self, graph: Any) -> list[int]:
-        """Drag over a part of a chart, as a hand does; the steps it shows from then on."""
-        shown = "graph => graph.querySelector('.js-plotly-plot').layout?.xaxis?.range?.map(Math.round) ?? []"
-        graph.scroll_into_view_if_needed()
-        before, after = [], []
-
-        def dragged() -> bool:  # a chart that is drawn just then takes no drag, and one not yet drawn shows no steps
-            before[:] = before or graph.evaluate(shown)
-            if not before:
-                return False
-            box = graph.locator(".nsewdrag").bounding_box()
-            if box is None:  # the page was drawn anew between the two questions
-                return False
-            mouse, y = self.page.mouse, box["y"] + box["height"] / 2
-            mouse.move(box["x"] + box["width"] * 0.3, y)
-            mouse.down()
-            mouse.move(box["x"] + box["width"] * 0.6, y, steps=8)
-            mouse.up()
-            after[:] = graph.evaluate(shown)
-            return bool(after) and after != before
-
-        self.until(dragged, SECONDS)
-        return after
-
-    def until(self, condition: Callable[[], bool], seconds: float = SECONDS) -> None:
-        deadline = time.monotonic() + seconds
-        while not condition():
-            assert time.monotonic() < deadline, "not seen in time"
-            self.page.wait_for_timeout(POLL_MS)
-
-
-@pytest.fixture
-def watched(browser: Any, served: tuple[str, Path]) -> Iterator[Watched]:
-    context = browser.new_context(viewport={"width": 1440, "height": 1000}, color_scheme="light")
-    yield Watched(context.new_page(), served[0])
-    context.close()
-
-
-@pytest.fixture
-def looking(browser: Any, looked_at: str) -> Iterator[Watched]:
-    """A page of the shared server, for tests that write nothing."""
-    context = browser.new_context(viewport={"width": 1440, "height": 1000}, color_scheme="light")
-    yield Watched(context.new_page(), looked_at)
-    context.close()
 
 
 def test_loads_all_charts_without_errors_and_asks_no_other_host(looking: Watched) -> None:
@@ -153,9 +83,9 @@ def test_every_point_is_drawn_once(watched: Watched, served: tuple[str, Path]) -
     assert steps == list(range(1, 406))
 
 
-def test_dark_follows_the_system_and_the_toggle_and_is_printed_light(browser: Any, looked_at: str) -> None:
-    context = browser.new_context(color_scheme="dark")
-    watched = Watched(context.new_page(), looked_at).open()
+def test_dark_follows_the_system_and_the_toggle_and_is_printed_light(looking: Watched) -> None:
+    looking.page.emulate_media(color_scheme="dark")
+    watched = looking.open()
     watched.page.emulate_media(media="print")
     look = "([of, what]) => getComputedStyle(document.querySelector(of))[what]"
     assert watched.page.evaluate(look, [".card", "backgroundColor"]) == "rgb(255, 255, 255)"
@@ -169,7 +99,6 @@ def test_dark_follows_the_system_and_the_toggle_and_is_printed_light(browser: An
     watched.until(lambda: watched.page.evaluate(font) not in (None, dark))
     assert watched.page.locator("html").get_attribute("data-mantine-color-scheme") == "light"
     assert watched.errors == []
-    context.close()
 
 
 def test_choosing_a_run_changes_page_and_address(looking: Watched) -> None:
@@ -182,14 +111,12 @@ def test_choosing_a_run_changes_page_and_address(looking: Watched) -> None:
     looking.page.locator("h1", has_text=RUN).wait_for()
 
 
-def test_no_sideways_scrolling_on_a_phone(browser: Any, looked_at: str) -> None:
-    context = browser.new_context(viewport={"width": 390, "height": 844})
-    watched = Watched(context.new_page(), looked_at).open()
-    assert watched.page.evaluate("document.documentElement.scrollWidth") <= 390
-    context.close()
+def test_no_sideways_scrolling_on_a_phone(looking: Watched) -> None:
+    looking.page.set_viewport_size({"width": 390, "height": 844})
+    assert looking.open().page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
-def test_hostile_text_is_shown_as_text(browser: Any, served: tuple[str, Path]) -> None:
+def test_hostile_text_is_shown_as_text(watched: Watched, served: tuple[str, Path]) -> None:
     writer = RunWriter.create(served[1] / HOSTILE, config={}, task=HOSTILE, argv=[])
     for step in range(1, 20):
         writer.metrics(step, {HOSTILE: float(step), f"{HOSTILE}2": 1.0})
@@ -199,8 +126,7 @@ def test_hostile_text_is_shown_as_text(browser: Any, served: tuple[str, Path]) -
     writer.action(Action("a", "applied", HOSTILE, 8, text=HOSTILE, change={HOSTILE: (0.0, 1.0)}))
     writer.event(9, "rollback", HOSTILE)
     writer.status("running", 19, force=True)
-    context = browser.new_context(viewport={"width": 1440, "height": 1000})
-    watched = Watched(context.new_page(), served[0]).open()
+    watched.open()
     watched.page.locator("h1", has_text="<img src=x").wait_for()
     plot = watched.page.locator(".graph .nsewdrag").first.bounding_box()
     for share in (0.05, 0.2, 0.4, 0.45, 0.9):  # hover texts, too
@@ -210,7 +136,6 @@ def test_hostile_text_is_shown_as_text(browser: Any, served: tuple[str, Path]) -
     assert watched.page.evaluate("window.pwned") is None
     assert watched.page.locator('img:not([src^="data:image/svg+xml,"])').count() == 0
     assert watched.errors == []
-    context.close()
 
 
 def test_a_chart_out_of_sight_catches_up_when_it_comes_into_view(watched: Watched, served: tuple[str, Path]) -> None:
@@ -279,10 +204,11 @@ window.Notification = class {
 
 
 def test_the_legend_hides_lines_marks_can_be_switched_off_and_a_new_incident_notifies(
-    watched: Watched, served: tuple[str, Path]
+    browser: Any, served: tuple[str, Path]
 ) -> None:
-    page = watched.page
+    page = browser.new_page(viewport=LARGE)  # a tab of its own: what is added to a tab stays
     page.add_init_script(SENT)
+    watched = Watched(page, served[0])
     writer = RunWriter.reopen(served[1] / RUN)
     writer.status("running", 400, force=True)
     watched.open(f"?run={RUN}&smooth=5")
@@ -303,6 +229,7 @@ def test_the_legend_hides_lines_marks_can_be_switched_off_and_a_new_incident_not
     page.locator("label", has_text="Marks").click()
     watched.until(lambda: plot.evaluate("plot => (plot.layout.shapes || []).length") == 0)
     assert "marks=0" in page.url and watched.errors == []
+    page.close()
 
 
 def test_incidents_and_help_are_reached_from_the_keyboard(looking: Watched) -> None:

@@ -39,8 +39,8 @@ def test_the_charts_unpack_themselves_or_say_what_they_need(
     page.close()
 
 
-def test_any_page_is_saved_as_one_file_without_scripts(browser: Any, looked_at: str, tmp_path: Path) -> None:
-    page = browser.new_page(viewport={"width": 1440, "height": 900})
+def test_any_page_is_saved_as_one_file_without_scripts(browser: Any, looked_at: str, tab: Any, tmp_path: Path) -> None:
+    page = tab
     for path, there in ((f"run?run={RUN}", ".chart .main-svg"), (f"journal?run={RUN}", ".trial"), ("detectors", "td")):
         page.goto(looked_at + path)
         page.locator(there).first.wait_for(timeout=60_000)
@@ -58,4 +58,3 @@ def test_any_page_is_saved_as_one_file_without_scripts(browser: Any, looked_at: 
         assert saved.locator("script, a[href]").count() == 0
         assert said == [] and [url for url in asked if not url.startswith("data:")] == [file.as_uri()]
         saved.close()
-    page.close()

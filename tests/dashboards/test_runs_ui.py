@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from synthetic_run import HOSTILE_NAME, many
+from watched import watching
 
 from dashboards.server import prepare
 from stabilizer.runs.writer import RunWriter
@@ -27,17 +28,12 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]
 
 
 @pytest.fixture
-def page(browser: Any, fleet: tuple[str, Path]) -> Iterator[Any]:
-    context = browser.new_context(viewport={"width": 1440, "height": 900})
-    page = context.new_page()
-    page.errors = []
-    page.on("console", lambda message: page.errors.append(message.text) if message.type == "error" else None)
-    page.on("pageerror", lambda error: page.errors.append(str(error)))
-    page.goto(fleet[0])
-    page.locator(".runs-table tbody tr").nth(9).wait_for()
-    yield page
-    assert page.errors == []
-    context.close()
+def page(fleet: tuple[str, Path], tab: Any) -> Iterator[Any]:
+    with watching(tab, fleet[0]) as watched:
+        tab.goto(fleet[0])
+        tab.locator(".runs-table tbody tr").nth(9).wait_for()
+        yield tab
+        assert watched.errors == []
 
 
 def test_search_and_sort_stand_in_the_address_and_a_reload_shows_the_same(page: Any) -> None:
@@ -84,13 +80,12 @@ def test_a_step_shows_without_a_reload_and_a_name_is_only_text(page: Any, fleet:
     assert page.evaluate("window.pwned") is None
 
 
-def test_a_phone_shows_cards_and_nothing_scrolls_sideways(browser: Any, fleet: tuple[str, Path]) -> None:
-    context = browser.new_context(viewport={"width": 390, "height": 800}, color_scheme="dark")
-    page = context.new_page()
-    page.goto(fleet[0])
-    page.locator(".runs-table tbody tr").first.wait_for()
-    assert page.evaluate("document.documentElement.scrollWidth") <= 390
-    context.close()
+def test_a_phone_shows_cards_and_nothing_scrolls_sideways(fleet: tuple[str, Path], tab: Any) -> None:
+    tab.set_viewport_size({"width": 390, "height": 800})
+    tab.emulate_media(color_scheme="dark")
+    tab.goto(fleet[0])
+    tab.locator(".runs-table tbody tr").first.wait_for()
+    assert tab.evaluate("document.documentElement.scrollWidth") <= 390
 
 
 def test_a_foreign_log_is_read_beside_the_page_and_opens(page: Any) -> None:

@@ -204,11 +204,11 @@ def test_beside_healthy_stands_how_many_detectors_had_no_data_and_which(tmp_path
 
 
 @pytest.mark.ui
-def test_the_list_of_detectors_without_data_stays_open_while_steps_come(tmp_path: Path, browser: Any) -> None:
+def test_the_list_of_detectors_without_data_stays_open_while_steps_come(tmp_path: Path, tab: Any) -> None:
     writer = healthy(tmp_path / "run", 40)
     server, address = prepare([tmp_path], port=0)
     threading.Thread(target=server.run, daemon=True).start()
-    page = browser.new_page()
+    page = tab
     page.goto(f"{address}run?run=run")
     page.locator("#incidents .unseen summary", has_text="had no data").click(timeout=30_000)
     for step in (41, 42):
@@ -217,16 +217,15 @@ def test_the_list_of_detectors_without_data_stays_open_while_steps_come(tmp_path
         writer.summary(verdict="healthy", worst=None, force=True)
         page.locator(".reach strong", has_text=str(step)).wait_for(timeout=30_000)
     assert page.locator(".unseen[open] a").count() > 0
-    page.close()
     server.close()
 
 
 @pytest.mark.ui
-def test_a_button_checks_a_run_and_the_list_then_says_the_same(tmp_path: Path, browser: Any) -> None:
+def test_a_button_checks_a_run_and_the_list_then_says_the_same(tmp_path: Path, tab: Any) -> None:
     unwatched(tmp_path / "run", 140, collapsing).close()
     server, address = prepare([tmp_path], port=0)
     threading.Thread(target=server.run, daemon=True).start()
-    page = browser.new_page()
+    page = tab
     page.goto(f"{address}run?run=run")
     page.locator(".verdict-unchecked").wait_for(timeout=30_000)
     page.get_by_role("button", name="Check this run").click()
@@ -235,5 +234,4 @@ def test_a_button_checks_a_run_and_the_list_then_says_the_same(tmp_path: Path, b
     page.get_by_role("button", name="Check this run").wait_for(state="detached")
     page.goto(address)
     page.locator(".runs-table .verdict-critical").wait_for()
-    page.close()
     server.close()

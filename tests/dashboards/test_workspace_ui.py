@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from page_client import RUN
 from synthetic_run import eventful, many, values
-from test_page_ui import Watched
+from watched import Watched, watching
 
 from dashboards.server import prepare
 from stabilizer.runs.writer import RunWriter
@@ -30,15 +30,19 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def watched(browser: Any, folder: Path) -> Iterator[Watched]:
+def server_of_many(folder: Path) -> Iterator[str]:
     many(folder, recipes=2, seeds=3, steps=30)
     eventful(folder / RUN).close()
     server, address = prepare([folder], port=0)
     threading.Thread(target=server.run, daemon=True).start()
-    context = browser.new_context(viewport={"width": 1440, "height": 1000}, accept_downloads=True)
-    yield Watched(context.new_page(), address)
-    context.close()
+    yield address
     server.close()
+
+
+@pytest.fixture
+def watched(server_of_many: str, tab: Any) -> Iterator[Watched]:
+    with watching(tab, server_of_many) as watched:
+        yield watched
 
 
 SEEDS = [f"202601{run + 1:02}-090000-sorting-r0s{run}" for run in range(3)]
@@ -159,9 +163,7 @@ def test_new_steps_appear(watched: Watched, folder: Path) -> None:
     assert watched.errors == []
 
 
-def test_a_pan_over_twenty_runs_of_a_hundred_metrics_is_quick_and_draws_what_is_visible(
-    browser: Any, folder: Path
-) -> None:
+def test_a_pan_over_twenty_runs_of_a_hundred_metrics_is_quick_and_draws_what_is_visible(folder: Path, tab: Any) -> None:
     for run in range(20):
         rng = np.random.default_rng(run)
         writer = RunWriter.create(folder / f"r{run:02}", config={"seed": run}, task="t", steps=300, argv=[])
@@ -172,8 +174,7 @@ def test_a_pan_over_twenty_runs_of_a_hundred_metrics_is_quick_and_draws_what_is_
         writer.close()
     server, address = prepare([folder], port=0)
     threading.Thread(target=server.run, daemon=True).start()
-    page = browser.new_page(viewport={"width": 1440, "height": 1000})
-    watched = Watched(page, address)
+    page, watched = tab, Watched(tab, address)
     names = ",".join(f"r{run:02}" for run in range(20))
     page.goto(f"{address}workspace?runs={names}")
     watched.until(lambda: page.evaluate(LINES, "layers/0/norm") == 20)
@@ -197,4 +198,3 @@ def test_a_pan_over_twenty_runs_of_a_hundred_metrics_is_quick_and_draws_what_is_
     )
     server.close()
     assert took[len(took) // 2] <= PAN_MS, took
-    page.close()

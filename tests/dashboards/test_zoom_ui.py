@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_page_ui import Watched
+from watched import Watched, watching
 
 from dashboards.server import prepare
 from stabilizer.runs.writer import RunWriter
@@ -27,7 +27,7 @@ INSIDE = """graph => {
 
 
 @pytest.fixture
-def long_run(tmp_path: Path, browser: Any) -> Iterator[Watched]:
+def long_run(tmp_path: Path, tab: Any) -> Iterator[Watched]:
     writer = RunWriter.create(tmp_path / "runs" / "long", config={}, task="t", steps=STEPS, argv=[])
     for step in range(1, STEPS + 1):
         reward = step / STEPS + 0.01 * math.sin(step * 37.0)
@@ -36,9 +36,8 @@ def long_run(tmp_path: Path, browser: Any) -> Iterator[Watched]:
     writer.close()
     server, address = prepare([tmp_path / "runs"], port=0)
     threading.Thread(target=server.run, daemon=True).start()
-    context = browser.new_context(viewport={"width": 1440, "height": 1000})
-    yield Watched(context.new_page(), address)
-    context.close()
+    with watching(tab, address) as watched:
+        yield watched
     server.close()
 
 
