@@ -65,7 +65,10 @@ def allowed_requests(runs: Runs, run: str, action: str = "") -> AllowedRequests:
         return AllowedRequests(run, action, refused="there is no such run")
     try:
         with followed.lock:
-            return _allowed(runs, run, followed, followed.refresh(), action)
+            reader = followed.refresh()
+            found = _allowed(runs, run, followed, reader, action)
+        silent = found.offers and state_of(reader.status, runs.clock()) == "stalled"
+        return replace(found, note=SILENT) if silent else found
     except Exception as error:  # whatever a directory holds, the page stays up and reports it
         return AllowedRequests(
             run, action, refused=f"the run can't be read: {str(error)[:300] or type(error).__name__}"
@@ -96,12 +99,11 @@ def _allowed(runs: Runs, run: str, followed: FollowedRun, reader: Reader, action
     now = runs.clock()
     if why := asking.over_and_on(reader.status, now, followed.path, reader.about.get("trainer")):
         return AllowedRequests(run, action, refused=why)
-    note = SILENT if state_of(reader.status, now) == "stalled" else ""
     if waits := _waits(runs, followed, reader, action, now):
         return AllowedRequests(run, action, waits=waits)
     if not action:
         kinds = ("resume" if state_of(reader.status, now) == "paused" else "pause", "snapshot")
-        return AllowedRequests(run, action, tuple(AllowedRequest(kind, LABELS[kind]) for kind in kinds), note=note)
+        return AllowedRequests(run, action, tuple(AllowedRequest(kind, LABELS[kind]) for kind in kinds))
     latest = newest(reader.actions)
     view = reader.history.view()
     found: list[AllowedRequest] = []
@@ -115,7 +117,7 @@ def _allowed(runs: Runs, run: str, followed: FollowedRun, reader: Reader, action
     for kind in fitting:
         costs = cost(latest[action], view, view.step) if kind == "approve" else ()
         found.append(AllowedRequest(kind, LABELS[kind], _warning(kind, latest[action], reader.actions), costs))
-    return AllowedRequests(run, action, tuple(found), note=note if found else "")
+    return AllowedRequests(run, action, tuple(found))
 
 
 def _too_late(followed: FollowedRun, kind: str, action: str) -> str:

@@ -18,6 +18,9 @@ QUANTITIES = {
     "tokens": "-log p of tokens, nats",
 }
 """What can be drawn over the steps. The mean of -log p over sampled tokens estimates the entropy of the policy."""
+LINES = {"tokens": np.mean}
+"""The number of each step that is drawn as a line, where it is not the median."""
+WORDS = {"tokens": {"line": "mean, an estimate of the entropy", "of": "tokens"}}
 MOST_STEPS = 60
 """Steps that are read, evenly chosen, the newest among them."""
 BINS = 24
@@ -50,10 +53,10 @@ def spread_of(store: CompletionsStore, run: Path, quantity: str, by: str = "") -
         steps=tuple(step for step, _ in found),
         middles=tuple(((edges[1:] + edges[:-1]) / 2).tolist()),
         shares=tuple(tuple(share.tolist()) for share in shares),
-        lines=tuple(float(np.mean(values) if quantity == "tokens" else np.median(values)) for _, values in found),
+        lines=tuple(float(LINES.get(quantity, np.median)(values)) for _, values in found),
         counts=tuple(len(values) for _, values in found),
         unit=by if quantity == "reward" and by else QUANTITIES[quantity],
-        **({"line": "mean, an estimate of the entropy", "of": "tokens"} if quantity == "tokens" else {}),
+        **WORDS.get(quantity, {}),
     )
 
 

@@ -186,11 +186,35 @@ def _nothing_chosen(lines: Sequence[RunLine]) -> html.Div:
 
 def _controls(data: Sequence[Any], asked: Question, answer: Answer | None) -> html.Section:
     chosen = [id for id, _ in asked.runs]
-    by = [{"value": "", "label": "seeds grouped"}, {"value": "run", "label": "no grouping"}]
-    keys = list(answer.keys) if answer else []
-    if asked.by not in ("", "run", *keys):
-        keys.append(asked.by)
-    by += [{"value": key, "label": f"by {key}"} for key in keys]
+    return html.Section(
+        [
+            html.H1("Compare"),
+            html.Div(
+                dmc.MultiSelect(
+                    id="compare-runs",
+                    data=data,
+                    value=chosen,
+                    searchable=True,
+                    clearable=True,
+                    size="sm",
+                    limit=300,
+                    maxValues=MAX_RUNS,
+                    placeholder="" if chosen else "runs to compare",
+                    nothingFoundMessage="no such run",
+                    **attributes(aria_label="runs to compare"),
+                ),
+                className="compare-runs",
+            ),
+            _how(chosen, asked, answer),
+            html.Button("Compare", id="compare-go", className="compare-go"),
+        ],
+        className="card head compare-choice",
+    )
+
+
+def _how(chosen: Sequence[str], asked: Question, answer: Answer | None) -> html.Details:
+    """Groups, reference, metrics and x axis, folded under what they are now."""
+    by = _groupings(asked, answer)
     metrics = list(dict.fromkeys([*(answer.available if answer else ()), *asked.metrics]))
     small: dict[str, Any] = {"size": "xs", "searchable": True, "limit": 200}
     first = [{"value": "", "label": "first run"}, *[{"value": id, "label": id} for id in chosen]]
@@ -219,45 +243,38 @@ def _controls(data: Sequence[Any], asked: Question, answer: Answer | None) -> ht
             ]
         ),
     ]
+    return html.Details(
+        [
+            html.Summary(
+                f"{_chosen_words(asked, by)} ▾",
+                className="workspace-button",
+                title="groups, reference, metrics, x axis",
+            ),
+            html.Div(how, className="saves card"),
+        ],
+        className="workspace-views compare-how",
+        hidden=not chosen,
+    )
+
+
+def _groupings(asked: Question, answer: Answer | None) -> list[dict[str, str]]:
+    """What runs can be grouped by: settings that differ, and what the address asks for."""
+    by = [{"value": "", "label": "seeds grouped"}, {"value": "run", "label": "no grouping"}]
+    keys = list(answer.keys) if answer else []
+    if asked.by not in ("", "run", *keys):
+        keys.append(asked.by)
+    by += [{"value": key, "label": f"by {key}"} for key in keys]
+    return by
+
+
+def _chosen_words(asked: Question, by: Sequence[Mapping[str, str]]) -> str:
     said = [
-        next(str(one["label"]) for one in by if one["value"] == asked.by),
+        next(one["label"] for one in by if one["value"] == asked.by),
         *([f"against {asked.ref}"] if asked.ref else []),
         *([f"{len(asked.metrics)} metrics"] if asked.metrics else []),
         X_LABELS[asked.x],
     ]
-    return html.Section(
-        [
-            html.H1("Compare"),
-            html.Div(
-                dmc.MultiSelect(
-                    id="compare-runs",
-                    data=data,
-                    value=chosen,
-                    searchable=True,
-                    clearable=True,
-                    size="sm",
-                    limit=300,
-                    maxValues=MAX_RUNS,
-                    placeholder="" if chosen else "runs to compare",
-                    nothingFoundMessage="no such run",
-                    **attributes(aria_label="runs to compare"),
-                ),
-                className="compare-runs",
-            ),
-            html.Details(
-                [
-                    html.Summary(
-                        " · ".join(said), className="workspace-button", title="groups, reference, metrics, x axis"
-                    ),
-                    html.Div(how, className="saves card"),
-                ],
-                className="workspace-views compare-how",
-                hidden=not chosen,
-            ),
-            html.Button("Compare", id="compare-go", className="compare-go"),
-        ],
-        className="card head compare-choice",
-    )
+    return " · ".join(said)
 
 
 def _lost(lost: Sequence[str]) -> list[Any]:
@@ -299,14 +316,18 @@ def _key(answer: Answer, theme: Theme) -> html.Section:
         if place == answer.reference:
             inner.append(pill("reference", ""))
         if several:
-            told: list[Any] = [part for link in links for part in (link, " ")]
-            inner.append(html.Details([html.Summary(f"{len(members)} runs"), html.Div(told, className="small")]))
+            names: list[Any] = [part for link in links for part in (link, " ")]
+            inner.append(html.Details([html.Summary(f"{len(members)} runs"), html.Div(names, className="small")]))
         rows.append(html.Div(inner, className="compare-group"))
     legend = "Bold: smoothed run, or median of a group. Shaded: middle half of a group (full range up to 3 runs)."
-    notes: list[Any] = [html.P(f"△ {note}", className="note") for note in answer.notes]
-    if len(notes) > 1:
-        notes = [html.Details([html.Summary(f"△ {len(notes)} remarks"), *notes])]
-    return html.Section([*rows, html.P(legend, className="quiet small"), *notes], className="card compare-key")
+    told = [*rows, html.P(legend, className="quiet small"), *_remarks(answer)]
+    return html.Section(told, className="card compare-key")
+
+
+def _remarks(answer: Answer) -> list[Any]:
+    """The notes of an answer; several are folded, so that the charts stay on the first screen."""
+    notes = [html.P(f"△ {note}", className="note") for note in answer.notes]
+    return [html.Details([html.Summary(f"△ {len(notes)} remarks"), *notes])] if len(notes) > 1 else notes
 
 
 def _swatch(place: int, theme: Theme) -> html.Span:
