@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.cases import in_trl, logged, shared
+from bench.cases import in_trl, live, logged, shared
 from bench.cases.shared import Change, Sign, Tell, Twin
 from stabilizer.core.knobs import GROUPED
 
@@ -40,6 +40,26 @@ ARMS = (
     Change("half the clip band", {"control/epsilon_low": 0.1, "control/epsilon_high": 0.1}),
 )
 STEPS, FORK, AFTER = 500, 300, 60
+BLOCK = 34
+"""Rows behind a value of the live runs; the last three values are the last 102 rows."""
+LIVE = "Live, from the first step"
+PLAN = live.Plan(
+    NAME, TASK, OVERRIDES, steps=14 * BLOCK, every=BLOCK, symptom=("optim/grad-explosion",),
+    readings=(
+        live.Reading("optim/grad_norm", "median", f"{LIVE}: the level of the norm"),
+        live.Reading("optim/grad_norm", "swing", f"{LIVE}: its swings"),
+        live.Reading("reward/mean", "mean", f"{LIVE}: the reward"),
+    ),
+)  # fmt: skip
+WAYS = (
+    live.Way("nobody acts"),
+    live.Way("auto-safe", "auto-safe"),
+    live.Way("auto-full", "auto-full"),
+    live.Way("a person, when seen", turns="advantage=group_mean", change="advantage group_std → group_mean"),
+    live.Way("the article: beta", turns="beta=0.001", change="beta 0 → 0.001"),
+    live.Way("the article: clipping", turns="max_grad_norm=0.25", change="max_grad_norm 1 → 0.25"),
+)
+"""Ways of dealing with a run; a person acts when the climb is reported, and so does a follower of the article."""
 EARLY, LATE = slice(20, 100), slice(-100, None)
 """Rows that are compared: the first ones after the warm-up, and the newest."""
 CLIMBED, SWUNG = 2.0, 2.0
@@ -69,7 +89,7 @@ TRL_WHAT = (
 )
 TRL_NOTE = (
     "TRL's GRPOTrainer with `attach`, its own generation, loss, optimizer and log; 320 batches of 16 prompts, four"
-    " updates each. A heir of GRPOTrainer leaves silent groups out; the last arm is GRPOTrainer itself."
+    " updates each. A subclass of GRPOTrainer leaves silent groups out; the last arm is GRPOTrainer itself."
     " The factor and the rows were chosen after runs of this kind had been seen."
 )
 METRICS = ("optim/grad_norm", "policy/clip_frac", "reward/mean")
@@ -80,6 +100,7 @@ def measure(seeds: Sequence[int], tell: Tell, *, record: bool = True) -> None:
     if record:
         shared.record(NAME, TASK, OVERRIDES, steps=STEPS, seed=seeds[0], mode="suggest")
     shared.write(NAME, [tried(seeds, tell)], {}, twins(seeds, tell))
+    live.keep(PLAN, WAYS, seeds, tell)
     keep_trl(seeds, tell)
     logged.keep(NAME)
 
@@ -89,22 +110,17 @@ def sign(
 ) -> Sign:
     """Whether the norm climbs and swings while the reward rises."""
     norm, clip, reward = (metrics[name] for name in METRICS)
-    level, swing = _level(norm, late) / _level(norm, early), _swing(norm, late) / _swing(norm, early)
+    level, swings = _level(norm, late) / _level(norm, early), live.swing(norm[late]) / live.swing(norm[early])
     numbers = {
-        "norm x": level, "swings x": swing, "clipped before": _level(clip, early), "clipped after": _level(clip, late),
+        "norm x": level, "swings x": swings, "clipped before": _level(clip, early), "clipped after": _level(clip, late),
         "reward before": float(np.nanmean(reward[early])), "reward after": float(np.nanmean(reward[late])),
     }  # fmt: skip
     rose = numbers["reward after"] > numbers["reward before"]
-    return Sign(bool(level >= climbed and swing >= SWUNG and rose), numbers)
+    return Sign(bool(level >= climbed and swings >= SWUNG and rose), numbers)
 
 
 def _level(values: np.ndarray, rows: slice) -> float:
     return float(np.nanmedian(values[rows]))
-
-
-def _swing(values: np.ndarray, rows: slice) -> float:
-    low, high = np.nanpercentile(values[rows], (5, 95))
-    return float(high - low)
 
 
 def twins(seeds: Sequence[int], tell: Tell) -> dict[str, Any]:

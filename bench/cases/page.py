@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from bench.cases.logged import SYMPTOMS
 from bench.cases.shared import SAMPLES
 from stabilizer.analysis.analyse import Analysis, analyse
 from stabilizer.cli import main
@@ -111,7 +112,7 @@ def _lines(name: str, page: Page, case: Case, analysis: Analysis | None) -> Iter
     yield from _known(case, analysis)
     for command in page.commands:
         yield from ("", "```sh", command, "```", "", "```text", _answer(command), "```")
-    if analysis and (causes := _causes(analysis)):
+    if analysis and (causes := _causes(name, analysis)):
         yield from ("", "## The cause", "", *causes)
     yield from _told("The experiment", case.changed)
     yield from _measured(case)
@@ -120,7 +121,7 @@ def _lines(name: str, page: Page, case: Case, analysis: Analysis | None) -> Iter
     yield from (f"{place}. {step}" for place, step in enumerate(case.do, 1))
     yield from _told("Where common advice is wrong", case.advice)
     yield from _told("What this does not show", case.limits)
-    yield from ("", "## Again", "", "```sh", f"python -m bench cases {name}", "```")
+    yield from ("", "## Run it again", "", "```sh", f"python -m bench cases {name}", "```")
 
 
 def _told(heading: str, paragraphs: Sequence[str]) -> Iterator[str]:
@@ -131,7 +132,7 @@ def _told(heading: str, paragraphs: Sequence[str]) -> Iterator[str]:
 
 
 def _preflight(checked: Preflight) -> list[str]:
-    heads = ("", "rule", "setting", "what", "set instead")
+    heads = ("", "rule", "setting", "what it says", "change to")
     return table(
         heads,
         [(WORDS[f.severity], f.id, f"{f.key} = {f.value}", f.summary, changes(f)) for f in checked.findings],
@@ -160,14 +161,17 @@ def _known(case: Case, analysis: Analysis | None) -> list[str]:
             (f"step {f.detected_step:,}", WORDS[f.severity], f.id, f.summary)
             for f in sorted(found, key=lambda f: f.detected_step)
         ]
-    return table(("when", "how loud", "what", "in words"), lines)
+    return table(("when", "severity", "finding", "summary"), lines)
 
 
-def _causes(analysis: Analysis) -> list[str]:
+def _causes(name: str, analysis: Analysis) -> list[str]:
+    """The first cause of each incident that has the finding of the symptom."""
+    wanted = SYMPTOMS[name][0] if name in SYMPTOMS else ""
     return [
         f"- Incident {incident.number}, from step {incident.onset:,}: **{cause.id}** ({cause.confidence:.0%})."
         f" {cause.why}"
-        for incident in analysis.incidents if (causes := incident.explained.causes) for cause in causes[:1]
+        for incident in analysis.incidents if wanted in {finding.id for finding in incident.findings}
+        for cause in incident.explained.causes[:1]
     ]  # fmt: skip
 
 

@@ -145,14 +145,24 @@ def test_a_run_in_which_nothing_is_journaled_stands_for_every_mode(monkeypatch) 
         trained.append((way.name, seed))
         acts = [(2, "grow-batch")] if way.turns or (way.mode == "auto-full" and seed == 2) else []
         return {
-            "steps": [1, 2], "completions": [8, 16], "values": [0.1, 0.2], "step_s": [0.1], "change": "", "acts": acts,
-            "journaled": acts, "told": {"info": 1}, "causes": {"info": "batch-too-small"},
+            "steps": [1, 2], "completions": [8, 16], "values": [[0.1, 0.2]], "step_s": [0.1], "change": "",
+            "acts": acts, "journaled": acts, "told": {"info": 1}, "causes": {"info": "batch-too-small"},
         }  # fmt: skip
 
     monkeypatch.setattr(live, "_run", run)
-    trial, told = live.measured(plan, ways, [1, 2], lambda words: None)
+    (trial,), told = live.measured(plan, ways, [1, 2], lambda words: None)
     assert trained == [("full", 1), ("person", 1), ("full", 2), ("nobody", 2), ("person", 2)]
     changes = [arm["change"] for arm in trial["arms"]]
     assert changes == ["", "1 of 2 seeds acted: grow-batch at step 2", "4 → 8"]
     assert live.in_words(told, "info") == "2 of 2 seeds, at step 1, 1; first cause batch-too-small"
     assert live.in_words(told, "warn") == "0 of 2 seeds"
+
+
+def test_every_reading_of_a_live_run_is_taken_of_the_rows_since_the_last_one() -> None:
+    readings = (live.Reading("a"), live.Reading("b", "median"), live.Reading("b", "swing"))
+    notes = live._Notes(live.Plan("case", "sorting", (), steps=4, every=2, symptom=(), readings=readings))
+    for step, (a, b) in enumerate([(1, 5), (3, 5), (5, 10), (7, 20)], 1):
+        notes.add(step, {"a": a, "b": b, "batch/prompts_drawn": 4, "batch/group_size": 2})
+    row = notes.as_row()
+    assert row["values"] == [[2, 6], [5, 15], [0, 9]], "the swing is from the 5th to the 95th percentile"
+    assert (row["steps"], row["completions"]) == ([2, 4], [16, 32])
