@@ -294,9 +294,7 @@ def _spelled_out(finding: Finding, run: LoadedRun, onset: int, *, harm: Severity
 def _explained_by_the_log(finding: Finding) -> Finding:
     """The finding for an end of the run that the log explains, with the cause and the next action from the log."""
     evidence = finding.evidence
-    ended = "; needs a restart, because the run has ended" if finding.id in ENDINGS else ""
-    todo = f"{evidence['next']}{ended}"
-    advice = [RemedyAdvice(r.id, r.safety, {}, "", todo) for r in for_cause(evidence["cause"])]
+    advice = [RemedyAdvice(r.id, r.safety, {}, "", str(evidence["next"])) for r in for_cause(evidence["cause"])]
     remedies = fitted(advice[:1], harm="critical", state="", ours=False)
     confidence = evidence.get("confidence", 0.95)
     if confidence < NAMED:

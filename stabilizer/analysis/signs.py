@@ -42,6 +42,8 @@ BLIND = 0.05
 """Explained variance below which a critic is no better than a constant."""
 HIGH_RATE = 2e-5
 """Learning rate above the usual 1e-6 to 1e-5 of reinforcement learning with language models."""
+LOW_RATE = 1e-7
+"""Learning rate at which hundreds of steps change a policy less than its noise, as in preflight's `lr/range`."""
 HIGH_RATE_GAME = 3e-3
 """The same for small networks in environments; PPO's default is 3e-4."""
 DRIFTED = 0.5
@@ -499,6 +501,18 @@ def rate_high(view: RunView) -> Answer:
     )
 
 
+def rate_low(view: RunView) -> Answer:
+    """A constant learning rate at which the policy hardly moves."""
+    rates = view.series("optim/lr").finite().values
+    if len(rates) < LEAST_OF_A_TREND or not 0 < rates.max() < LOW_RATE or rates.min() < rates.max():
+        return None
+    return (
+        f"the learning rate is {rates.max():.2g} in all {len(rates)} rows",
+        "at this rate hundreds of steps change the policy less than its noise: 3e-7 to 1e-6 is usual for all weights,"
+        " 1e-5 for adapters (LoRA)",
+    )
+
+
 def drifted(view: RunView) -> Answer:
     """The policy is far from the reference."""
     kl, answer = _last(view, "policy/kl_ref"), _named(view, "objective/kl")
@@ -607,6 +621,7 @@ SIGNS: tuple[tuple[str, Callable[[RunView], Answer], str], ...] = (
     ("entropy-random", entropy_random, ""),
     ("entropy-spent", entropy_spent, "exploration-exhausted"),
     ("rate-high", rate_high, "lr-too-high"),
+    ("rate-low", rate_low, "lr-too-low"),
     ("critic-blind", critic_blind, "config-error"),
     ("losses-large", losses_large, "config-error"),
     ("critic-outgrown", critic_outgrown, "config-error"),
@@ -624,5 +639,5 @@ SIGNS: tuple[tuple[str, Callable[[RunView], Answer], str], ...] = (
     ("both-fall", both_fall, ""),
 )
 """Every sign: id, question, and the cause of a finding that says the same. The gravest come first."""
-OF_ANY_LENGTH = ("part-silent", "reward-drops-alone", "reference-left")
+OF_ANY_LENGTH = ("part-silent", "reward-drops-alone", "reference-left", "rate-low")
 """Signs of all rows together, which are shown of a long log too."""

@@ -89,7 +89,7 @@ def _answer_with(
     told_nothing = analysis.verdict == "not-rl" and not analysis.findings
     if told_nothing and (settings or (args.path == [STDIN] and len(analysis.run.ticks) <= 1)):
         raise RunError("no log of a training")  # then the settings are judged alone, or the kind of text is named
-    _show([analysis], args, settings)
+    _show([analysis], args, pasted.not_refused(settings) if settings and analysis.run.ticks else settings)
     return int(reached(analysis.verdict, args.fail_on))
 
 

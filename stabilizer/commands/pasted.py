@@ -172,6 +172,11 @@ def _excerpt(result: Preflight) -> Preflight:
     return replace(result, config=replace(result.config, parsed=text), findings=tuple(found))
 
 
+def not_refused(result: Preflight) -> Preflight:
+    """What was found in the settings of a run that has trained, so that its trainer did not refuse them."""
+    return replace(result, findings=tuple(finding for finding in result.findings if finding.id != REFUSED))
+
+
 def _ends_silently(path: Path) -> LoadedRun | None:
     """The run of a log that holds neither metrics nor an error; None for a text that is no log."""
     texts = [line.text.strip() for line in lines(path) if line.text.strip()]

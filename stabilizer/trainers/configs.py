@@ -42,7 +42,8 @@ def recognised(parsed: Parsed) -> Recognised:
     """The trainer that a configuration is for; ConfigError where it trains nothing or the keys are anyone's.
 
     The words of a command decide. Without them keys do: each counts less, the more trainers have it. A dotted key, or
-    one of the known signs, that only one family of trainers has makes it certain; two plain ones make a guess.
+    one of the known signs, that only one family of trainers has makes it certain; two plain ones make a guess. Where
+    many keys are none of the trainer's, the program is somebody's own and the rest is a guess too.
     """
     if parsed.does:
         raise ConfigError(
@@ -53,7 +54,8 @@ def recognised(parsed: Parsed) -> Recognised:
     best, known = _weighed(parsed, words)
     said = [*words[best.name], *words.get(best.parent, ())]
     own = [key for key in known if _alone(best, key)]
-    if said or own:
+    foreign = _foreign(best, known, parsed)
+    if said or (own and not foreign):
         signs = [key for key in known if key in best.signs] or own
         return Recognised(best, f"by {_listed([*said, *(setting_of(parsed, key) for key in signs)])}", False)
     alone = [key for key in known if len(_families(key)) == 1]
@@ -63,9 +65,16 @@ def recognised(parsed: Parsed) -> Recognised:
             f" {', '.join(s.written for s in parsed.settings[:4])}{', …' if len(parsed.settings) > 4 else ''});"
             f" name it with --trainer {'|'.join(trainer.name for trainer in TRAINERS)}"
         )
-    sure = len(alone) >= MANY
-    by = "by" if sure else "guessed from"
-    return Recognised(best, f"{by} {_listed([setting_of(parsed, key) for key in alone])}", not sure)
+    return _by_keys(best, [setting_of(parsed, key) for key in alone], sure=len(alone) >= MANY and not foreign)
+
+
+def _by_keys(trainer: Schema, keys: list[str], *, sure: bool) -> Recognised:
+    return Recognised(trainer, f"{'by' if sure else 'guessed from'} {_listed(keys)}", not sure)
+
+
+def _foreign(trainer: Schema, known: list[str], parsed: Parsed) -> bool:
+    """Whether many settings are none of a trainer's whose list is complete."""
+    return trainer.complete and len(known) < OWN_SHARE * len(parsed.settings)
 
 
 def _listed(clues: list[str]) -> str:
@@ -87,6 +96,8 @@ def _weighed(parsed: Parsed, words: Mapping[str, list[str]]) -> tuple[Schema, li
 FEWEST = 2
 """Plain keys of one trainer alone from which on it is guessed: programs of one's own may have the same ones."""
 
+OWN_SHARE = 2 / 3
+"""Share of keys that a trainer with a complete list knows: its users stay above, hand-written loops below."""
 MANY = 6
 """The same from which on it is certain: a program of one's own hardly has as many of one trainer's names by chance."""
 

@@ -24,6 +24,8 @@ class Violation:
     """What would be accepted instead, nearest first."""
     source: str
     """Version, file and function where the trainer checks it."""
+    choose: bool = False
+    """Whether a person has to choose: the nearest value that is accepted would be of no use."""
 
 
 @dataclass(frozen=True)

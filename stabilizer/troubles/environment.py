@@ -318,7 +318,7 @@ TROUBLES = (
     ),
     Trouble(
         id="transformers/damaged-weights",
-        shows=("Error while deserializing header", "safetensors_rust.SafetensorError", "PytorchStreamReader failed"),
+        shows=("Error while deserializing header", "PytorchStreamReader failed"),
         cause="a file of weights is damaged or not complete: a download or a save that was cut off, or a pointer of Git LFS",
         fix="look at the file's size, download it again (git lfs pull), or take the checkpoint before",
         source="huggingface/safetensors", certainty="certain",

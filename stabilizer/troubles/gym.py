@@ -59,11 +59,12 @@ TROUBLES = (
     ),
     Trouble(
         id="gym/missing-dependency",
-        shows=("DependencyNotInstalled: {what:t}$", "Could not build wheels for {what:t}-py", "Failed building wheel for {what:t}-py$", "command '{what:w}' failed"),
+        shows=("DependencyNotInstalled: {what:t}$", "Could not build wheels for {what:t}-py", "Failed building wheel for {what:t}-py$", "command 'swig' failed", "command 'swig.exe' failed"),
         cause="an optional part of gymnasium is not installed: {what}",
         fix="install the extra of that family: pip install 'gymnasium[box2d]', '[mujoco]', '[classic-control]' or '[atari]' "
         "(box2d needs swig)",
         source="Farama-Foundation/Gymnasium: installation", certainty="certain", kind="config-error",
+        work=lambda v: {"what": v.get("what", "swig, which box2d is built with")},
         example="gymnasium.error.DependencyNotInstalled: Box2D is not installed, run `pip install gymnasium[box2d]`",
     ),
     Trouble(

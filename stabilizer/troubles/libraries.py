@@ -348,7 +348,7 @@ TROUBLES = (
     ),
     Trouble(
         id="hub/no-rights",
-        shows=("You don't have the rights to create a model under the namespace", "403 Forbidden: ", "Cannot access content at: "
+        shows=("You don't have the rights to create a model under the namespace", "Cannot access content at: "
                "https://huggingface.co"),
         cause="the token may read and not write there, or the licence of a gated model was not accepted",
         fix="make a token with write access, use your own namespace in hub_model_id, or push_to_hub=False; accept the licence on the model's page",

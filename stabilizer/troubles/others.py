@@ -191,7 +191,7 @@ TROUBLES = (
         shows=("Can't pickle local object '{name:w}", "cannot pickle '{name:w}' object", "Can't pickle <function <lambda>"),
         cause="an object is sent to another process that can't be pickled: a lambda or a function inside a function",
         fix="define reward and data functions at the top level of a module, and pass names instead of open files or models",
-        source="python: pickle", certainty="certain",
+        source="python: pickle", certainty="likely",
         example="AttributeError: Can't pickle local object 'build.<locals>.reward'",
     ),
     Trouble(

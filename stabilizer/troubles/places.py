@@ -10,12 +10,12 @@ from stabilizer.core.failures import NO_ENTRY
 from stabilizer.troubles.trouble import CODE, LIBRARIES, Trouble
 
 UNKNOWN = f"{NO_ENTRY}; it was raised "
-OWN = ". The innermost frame of your own code: {own}"
+OWN = ". The innermost frame of your own code: "
 
 
 def _place(what: str, where: str, look: str, *frames: str) -> Trouble:
     return Trouble(
-        id=f"place/{what}", shows=(), frames=frames, cause=f"{UNKNOWN}{where}", fix=look + OWN, source="the traceback",
+        id=f"place/{what}", shows=(), frames=frames, cause=f"{UNKNOWN}{where}", fix=look + "{own}", source="the traceback",
         certainty="possible", example="",
     )  # fmt: skip
 
@@ -77,5 +77,5 @@ def by_place(frames: tuple[str, ...], own: str) -> tuple[Trouble, dict[str, str]
             continue
         for place in PLACES:
             if place.among((frame,)):
-                return place, {"own": own or "none in the text"}
+                return place, {"own": f"{OWN}{own}" if own else ""}
     return None

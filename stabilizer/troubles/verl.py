@@ -205,7 +205,7 @@ TROUBLES = (
     Trouble(
         id="verl/interpolation",
         shows=("Interpolation key '{key:w}' not found", "InterpolationKeyError", "InterpolationResolutionError",
-               "Could not load 'verl.{name:w}'", "Could not find '{name:w}'$"),
+               "Could not load 'verl.{name:w}'", "In '{where:w}': Could not find '{name:w}'$"),
         cause="the configuration refers to a key or a group that is not there: overrides and veRL are of different releases, or a "
         "line of the YAML was removed",
         fix="take the example script of the installed release (git checkout v0.x), or add the key it names; `stabilizer preflight` "

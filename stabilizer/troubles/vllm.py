@@ -388,11 +388,12 @@ TROUBLES = (
     ),
     Trouble(
         id="vllm/no-platform",
-        shows=("Current node has no GPU available", "Failed to infer device type", "Device string must not be empty", "No platform detected, vLLM is running on "
+        shows=("NotImplementedError: is_async_output_supported", "Current node has no GPU available", "Failed to infer device type", "Device string must not be empty", "No platform detected, vLLM is running on "
                "UnspecifiedPlatform"),
-        cause="vLLM sees no GPU: no driver in the container, a CPU build of torch or vLLM, or CUDA_VISIBLE_DEVICES that hides all",
+        cause="vLLM recognises no GPU: a release of vLLM or torch that does not fit this machine (a CPU build, another CUDA), no driver in the container, or "
+        "CUDA_VISIBLE_DEVICES that hides all",
         fix="python -c 'import torch; print(torch.cuda.is_available(), torch.version.cuda)' must say True: start the container with "
-        "--gpus all, install the CUDA build of torch, and in Ray ask for num_gpus=1 or a placement group for the actor that makes the engine (or distributed_executor_backend 'mp')",
+        "--gpus all, and reinstall vLLM with the torch that it brings; in Ray ask for num_gpus=1 or a placement group for the actor that makes the engine (or distributed_executor_backend 'mp')",
         source="vllm-project/vllm: platforms/__init__.py", certainty="likely", kind="config-error",
         example="RuntimeError: Failed to infer device type, please set the environment variable `VLLM_LOGGING_LEVEL=DEBUG`",
     ),

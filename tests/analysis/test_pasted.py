@@ -94,6 +94,12 @@ def test_settings_beside_a_failure_are_judged_too(monkeypatch, capsys):
     assert any("ppo_mini_batch_size" in finding["summary"] for finding in found["settings"]["findings"])
 
 
+def test_a_run_that_has_trained_was_not_refused(monkeypatch, capsys):
+    rows = "".join(f"{{'loss': 0.1, 'reward': 0.{row}, 'kl': 0.01, 'learning_rate': 1e-06}}\n" for row in range(10, 30))
+    _, found = answered(f"```\n{COMMAND}```\n{rows}", monkeypatch, capsys)
+    assert found["settings"] and "trainer/rejects" not in {finding["id"] for finding in found["settings"]["findings"]}
+
+
 @pytest.mark.parametrize(("crash", "first"), [(CRASH, True), ("MemoryError\n", False)])
 def test_settings_come_first_where_the_failure_is_unexplained(crash, first, monkeypatch, capsys):
     shown = page(f"{COMMAND}\n{crash}", monkeypatch, capsys)

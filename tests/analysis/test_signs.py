@@ -61,6 +61,7 @@ CASES = {
     "entropy-random": {"policy__entropy": [6.2]},
     "entropy-spent": {"policy__entropy": [0.0001]},
     "rate-high": {"optim__lr": [1e-4], "reward__mean": [0.2]},
+    "rate-low": {"optim__lr": [1e-8] * 30},
     "critic-blind": {"value__explained_variance": [-1.0], "value__loss": [10.0]},
     "losses-large": {"critic_loss": [3.1e5], "ent_coef": [45.2]},
     "validation-rises": {"eval_loss": [2.31, 2.92, 3.40], "train_loss": [0.1, 0.01, 0.001]},
@@ -219,3 +220,8 @@ def test_games_have_rates_and_entropies_of_their_own():
     assert [sign.id for sign in signs(view(fps=[800.0], optim__lr=[0.01], entropy_loss=[-0.001]))] == [
         "entropy-spent", "rate-high",
     ]  # fmt: skip
+
+
+def test_a_rate_that_still_warms_up_is_not_low():
+    assert signs(view(optim__lr=[1e-9 * step for step in range(1, 20)])) == []
+    assert signs(view(optim__lr=[5e-7] * 20)) == []

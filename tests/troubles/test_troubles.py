@@ -480,3 +480,19 @@ def test_only_the_condition_of_a_check_is_quoted():
 )
 def test_the_numbers_of_a_message_decide_what_it_means(line, id):
     assert in_line(f"RuntimeError: {line}").trouble.id == id
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "error: command 'gcc' failed with exit status 1",
+        "safetensors_rust.SafetensorError: File does not contain tensor model.norm.weight",
+        "openai.PermissionDeniedError: 403 Forbidden: this key may not use the model",
+        "FileNotFoundError: Could not find 'nvcc'",
+    ],
+)
+def test_a_message_of_several_programs_is_not_taken_for_ones_own(line):
+    found = in_line(line)
+    assert found is None or found.trouble.id not in (
+        "gym/missing-dependency", "transformers/damaged-weights", "hub/no-rights", "verl/interpolation",
+    )  # fmt: skip

@@ -51,7 +51,7 @@ def check(view: View) -> Iterator[Finding]:
 def _placed(view: View) -> Placement | None:
     """Where the models are placed, if all of that is known and on one node."""
     ask = view.config.trainer.placement
-    placed = ask(view.ask) if ask else None
+    placed = ask(view.ask) if ask and not view.config.guessed else None
     return placed if placed and placed.nodes <= 1 and None not in placed.parts.values() else None
 
 

@@ -40,6 +40,8 @@ LARGEST = 4096
 
 def check(view: View) -> Iterator[Finding]:
     """One finding for every check that fails."""
+    if view.config.guessed:  # the program is as likely another one
+        return
     config = view.config.plain()
     for violation in asked(view, config):
         change, others = remedies(view, config, violation)
@@ -69,6 +71,8 @@ def asked(view: View, config: dict[str, Any]) -> list[Violation]:
 
 def remedies(view: View, config: dict[str, Any], violation: Violation) -> tuple[dict[str, Any], tuple[str, ...]]:
     """The nearest change of the key at fault that the trainer accepts, and other single changes that would do."""
+    if violation.choose:
+        return {}, ()
     first: dict[str, Any] = {}
     others: list[str] = []
     for key in _turnable(view, config, violation.key):

@@ -19,6 +19,8 @@ DEFAULTS: dict[str, Any] = {
 }
 ALIASES = {
     "orchestrator.rollouts_per_example": "orchestrator.group_size",
+    "rollouts_per_example": "orchestrator.group_size",
+    "group_size": "orchestrator.group_size",
     "orchestrator.sampling.temperature": "orchestrator.train.sampling.temperature",
     "orchestrator.sampling.max_tokens": "orchestrator.train.sampling.max_completion_tokens",
 }

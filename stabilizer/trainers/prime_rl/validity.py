@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from stabilizer.trainers.constraints import Refusals, Settings, Violation, divisors, near_multiple, nearest, positive
 
@@ -60,4 +61,5 @@ def _room_for_prompt(settings: Settings) -> Iterator[Violation]:
                     " max_model_len: the prompt has no room and every request is refused"
                 )
                 change = f"leave {key} out, or set it to seq_len minus the longest prompt"
-                yield _refuse("no-room-for-prompt", key, text, change, "PrimeIntellect-ai/prime-rl#699")
+                refused = _refuse("no-room-for-prompt", key, text, change, "PrimeIntellect-ai/prime-rl#699")
+                yield replace(refused, choose=True)
