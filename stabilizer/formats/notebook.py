@@ -9,7 +9,7 @@ import html
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from stabilizer.formats.console import head
 
@@ -27,18 +27,27 @@ def recognises(path: Path) -> bool:
     return start.startswith(b"{") and (b'"cells"' in start or b'"nbformat"' in start or b'"metadata"' in start)
 
 
-def outputs(notebook: Any) -> Iterator[tuple[str, str]]:
-    """("text" or "html", content) of every output, in order."""
+class Output(NamedTuple):
+    """What one cell shows at one place."""
+
+    kind: str
+    """"text" or "html"."""
+    content: str
+    cell: int
+
+
+def outputs(notebook: Any) -> Iterator[Output]:
+    """Every output, in order."""
     cells = notebook.get("cells") if isinstance(notebook, dict) else None
-    for cell in cells if isinstance(cells, list) else []:
+    for place, cell in enumerate(cells if isinstance(cells, list) else []):
         for output in (cell.get("outputs") if isinstance(cell, dict) else None) or []:
             if not isinstance(output, dict):
                 continue
             if text := _joined(output.get("text")) or _joined(output.get("traceback")):
-                yield "text", text
+                yield Output("text", text, place)
             data = output.get("data")
             if isinstance(data, dict) and (page := _joined(data.get("text/html"))):
-                yield "html", page
+                yield Output("html", page, place)
 
 
 def _joined(text: Any) -> str:

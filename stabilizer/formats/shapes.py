@@ -55,13 +55,13 @@ MAX_CHARACTERS = 20_000
 
 _NUMBER = r"[+-]?(?:\d{1,25}(?:,\d{3}){0,6}(?:\.\d{0,30})?(?:[eE][+-]?\d{1,4})?|\.\d{1,30}|[Nn]a[Nn]|\.?[Ii]nf)"
 _PLAIN = r"[+-]?\d{1,9}(?:\.\d{0,20})?"
-_VALUE = re.compile(rf"[\s:=\"'\[]{_NUMBER}")
+_VALUE = re.compile(rf"[\s:=\"'\[(]{_NUMBER}")
 """A number that a name may have; a line without one is none of metrics."""
 _PAIR = re.compile(
-    rf"([A-Za-z_][\w@./-]{{0,80}}(?: [A-Za-z_(][\w@./()-]{{0,40}}){{0,3}})[\"']?\s{{0,3}}[:=]\s{{0,8}}[\"'\[]?"
+    rf"([A-Za-z_][\w@./-]{{0,80}}(?: [A-Za-z_(][\w@./()-]{{0,40}}){{0,3}})[\"']?\s{{0,3}}[:=]\s{{0,8}}[\"'\[(]?"
     rf"({_NUMBER})(?:\s?%|[a-z]{{1,2}}\b)?(?=[\s,;|)\]}}'\"]|$)"
 )
-_ASSIGNED = re.compile(rf"[:=]\s{{0,8}}[\"'\[]?{_NUMBER}")
+_ASSIGNED = re.compile(rf"[:=]\s{{0,8}}[\"'\[(]?{_NUMBER}")
 """A number after a colon or an equals sign: without one no name can have it, and names are dear to look for."""
 _BARE = re.compile(rf"(?:^|(?<=[\s|,;\[(]))([A-Za-z_][\w@/.-]{{0,60}})\s{{1,8}}({_NUMBER})%?(?=[\s,;|)\]:/]|$)")
 _REWARDS = re.compile(rf"\b(rewards?)\s?[:=]\s?\[\s?({_PLAIN}(?:, ?{_PLAIN}){{1,63}})\s?\]", re.I)

@@ -222,8 +222,8 @@ class Watch:
         id = result.id if result else detector.id
         track = self._tracks.get(id)
         if result is not None:
-            if track is None:
-                track = self._tracks[id] = _Track(detector, result, self._tick)
+            if track is None or (detector.at_end and track.finding.state == "suspected"):
+                track = self._tracks[id] = _Track(detector, result, self._tick)  # no later row can confirm it
             else:
                 track.raised, track.quiet, track.seen = track.raised + 1, 0, self._tick
             self._raise(track, result, view, changed)

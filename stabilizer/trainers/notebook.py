@@ -2,7 +2,10 @@
 
 In a notebook transformers' Trainer replaces its progress bar by an HTML table with a row a logging step (`Step`,
 `Training Loss`, and with Unsloth or TRL every metric, `rewards / right` for `rewards/right`). Printed text is read by
-the console readers. Of several trainings in one notebook the longest is read. Traps:
+the console readers, a program's own lines by their shape. Of several trainings in one notebook the longest is read,
+those with a reward first. Traps:
+
+- A loop that prints its rewards itself leaves them out of the table, which then shows a loss alone.
 
 - The table rounds to six decimals, and its `No log` means that nothing was logged yet.
 - Interrupted and repeated cells leave tables of their own.
@@ -30,20 +33,21 @@ from stabilizer.trainers.trl import state
 NAME = "notebook"
 WHAT = "a Jupyter notebook with the output of a training"
 
+_REWARD = "reward"
 _PROGRESS = re.compile(r"\[\s*\d{1,15}/(\d{1,15})\s")
 
 
-def reader(consoles: Sequence[Reader]) -> Reader:
-    """The reader of notebooks; what cells printed is read by the first of `consoles` that knows it."""
+def reader(consoles: Sequence[Reader], loops: Reader) -> Reader:
+    """The reader of notebooks; what cells printed is read by the first of `consoles` that knows it, else by `loops`."""
 
     def read(path: Path, *, mapping: dict[str, str], config: Mapping[str, Any] | None) -> LoadedRun:
-        return _read(path, mapping, config, consoles)
+        return _read(path, mapping, config, consoles, loops)
 
     return Reader(name=NAME, what=WHAT, recognises=notebook.recognises, read=read, rank=Rank.NOTEBOOK)
 
 
 def _read(
-    path: Path, mapping: dict[str, str], config: Mapping[str, Any] | None, consoles: Sequence[Reader]
+    path: Path, mapping: dict[str, str], config: Mapping[str, Any] | None, consoles: Sequence[Reader], loops: Reader
 ) -> LoadedRun:
     """The longest training whose output is in the notebook."""
     outputs = list(notebook.outputs(json_value(path)))
@@ -57,8 +61,7 @@ def _read(
         except RunError as error:
             errors.append(str(error))
     try:
-        if printed := _printed(outputs, path, mapping, config, consoles):
-            runs.append(printed)
+        runs += _printed(outputs, path, mapping, config, consoles, loops)
     except RunError as error:
         errors.append(str(error))
     if not runs:
@@ -66,15 +69,20 @@ def _read(
             raise RunError(errors[0])
         what = "no output of a training in it" if outputs else "a notebook without outputs: they were cleared"
         raise RunError(f"{path}: {what}; save the notebook after training, or give the trainer's own log")
-    best = max(runs, key=lambda run: run.source.steps)
+    best = max(runs, key=lambda run: (_rewarded(run), run.source.steps))
     return best.noted(
         [f"{len(runs) - 1} shorter outputs of training in the notebook not used"] if len(runs) > 1 else []
     )
 
 
-def _tables(outputs: list[tuple[str, str]]) -> Iterator[tuple[list[dict[str, Any]], int | None]]:
+def _rewarded(run: LoadedRun) -> bool:
+    """Whether a log has a reward in it, under whatever name."""
+    return any(_REWARD in name.lower() for name in run.history.names())
+
+
+def _tables(outputs: list[notebook.Output]) -> Iterator[tuple[list[dict[str, Any]], int | None]]:
     """Each training's table as records in the trainer's own names, and the steps that were planned."""
-    for kind, page in outputs:
+    for kind, page, _ in outputs:
         if kind != "html" or "<table" not in page.lower():
             continue
         progress = _PROGRESS.search(notebook.plain(page[:5_000]))
@@ -93,23 +101,37 @@ def _numbers(heads: list[str], cells: list[str]) -> Iterator[tuple[str, float]]:
 
 
 def _printed(
-    outputs: list[tuple[str, str]],
+    outputs: list[notebook.Output],
     path: Path,
     mapping: dict[str, str],
     config: Mapping[str, Any] | None,
     consoles: Sequence[Reader],
-) -> LoadedRun | None:
-    """The run that cells printed, as the console reader that knows it reads it."""
-    text = "\n".join(content for kind, content in outputs if kind == "text")
+    loops: Reader,
+) -> Iterator[LoadedRun]:
+    """The run that cells printed, as the console reader that knows it reads it; or what each cell printed of a loop of
+    its own, with a reward in it."""
+    cells: dict[int, str] = {}
+    for output in outputs:
+        if output.kind == "text":
+            cells[output.cell] = f"{cells[output.cell]}\n{output.content}" if output.cell in cells else output.content
     with tempfile.TemporaryDirectory() as folder:
         console = Path(folder) / f"{path.stem}.log"
-        console.write_text(text, encoding="utf-8", errors="replace")
-        for reader in consoles:
-            if reader.recognises(console):
-                try:
-                    run = reader.read(console, mapping=mapping, config=config)
-                except RunError as error:
-                    raise RunError(str(error).replace(str(console), str(path))) from None
-                run = run.read_from(str(path), leave_out=frozenset({"line"}))
-                return replace(run, source=replace(run.source, format=NAME))
-    return None
+
+        def read(text: str, readers: Sequence[Reader]) -> LoadedRun | None:
+            console.write_text(text, encoding="utf-8", errors="replace")
+            reader = next((reader for reader in readers if reader.recognises(console)), None)
+            if reader is None:
+                return None
+            try:
+                run = reader.read(console, mapping=mapping, config=config)
+            except RunError as error:
+                raise RunError(str(error).replace(str(console), str(path))) from None
+            run = run.read_from(str(path), leave_out=frozenset({"line"}))
+            return replace(run, source=replace(run.source, format=NAME))
+
+        if run := read("\n".join(cells.values()), consoles):
+            yield run
+            return
+        for text in cells.values():
+            if _REWARD in text.lower() and (run := read(text, [loops])) and _rewarded(run):
+                yield run

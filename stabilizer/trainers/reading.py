@@ -26,11 +26,13 @@ from stabilizer.trainers.other import guesses
 from stabilizer.trainers.reader import Rank, Reader
 
 _OF_TRAINERS = [reader for family in FAMILIES for reader in family.readers]
+_SHAPES = containers.reader(shapes, Rank.ANYONE)
 _CONTAINERS = [
     *(containers.reader(module, Rank.CONTAINER) for module in (tensorboard, wandb, mlflow, mlflow_db, trackio)),
-    *(containers.reader(module, Rank.ANYONE) for module in (json_log, table, shapes)),
+    *(containers.reader(module, Rank.ANYONE) for module in (json_log, table)),
+    _SHAPES,
 ]
-_NOTEBOOK = notebook.reader([reader for reader in _OF_TRAINERS if reader.printed])
+_NOTEBOOK = notebook.reader([reader for reader in _OF_TRAINERS if reader.printed], _SHAPES)
 READERS: tuple[Reader, ...] = tuple(sorted([*_OF_TRAINERS, *_CONTAINERS, _NOTEBOOK], key=lambda reader: reader.rank))
 _PACKAGES = {
     package: trainer.id

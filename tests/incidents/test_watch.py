@@ -55,6 +55,21 @@ def test_a_harmless_message_is_no_part_of_what_was_measured() -> None:
     assert {f.incident for f in harmful.findings()} == {1}
 
 
+class AtTheEnd(Says):
+    at_end = True
+
+    def ends(self, view) -> list[Finding]:
+        return [self.finding(view, "warn", 1, "proved by all rows", metric="x")]
+
+
+def test_what_the_end_proves_needs_no_row_to_confirm_it() -> None:
+    suspects = Says("rollout/truncation", range(10, 11))
+    watch = watched(10, suspects, AtTheEnd("rollout/truncation", confirm=1))
+    assert not watch.findings(), "one row suspects"
+    watch.end(watch._view)
+    assert told(watch) == [(1, "rollout/truncation", "warn")]
+
+
 def test_a_few_rows_prove_each_failure_under_its_own_name_and_give_one_cause() -> None:
     run, watch = History(), new_watch()
     for step in range(1, 8):

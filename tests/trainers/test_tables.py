@@ -271,6 +271,39 @@ def test_what_a_notebook_printed_is_read_as_a_console(tmp_path: Path) -> None:
     assert run.source.files == (str(tmp_path / "nb.ipynb"),)
 
 
+def cells(*printed: str) -> str:
+    said = [{"outputs": [{"output_type": "stream", "name": "stdout", "text": text}]} for text in printed]
+    return json.dumps({"cells": said, "metadata": {}, "nbformat": 4, "nbformat_minor": 5})
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[Step {s}/40] loss=0.5 reward_avg=0.{s}5 avg_resp_len=236.8\n", "Step {s}: Mean Reward=0.{s}5\n",
+        "step {s} -- mean_reward: (0.{s}5) -- decoding samples:\n", "Step {s} | reward: 0.{s}5\n",
+    ],
+)  # fmt: skip
+def test_what_a_loop_of_ones_own_printed_in_a_notebook_is_read(tmp_path: Path, line: str) -> None:
+    other = "torch 2.9 needs cuda 12\nTraceback (most recent call last):\nNameError: name 'model' is not defined\n"
+    text = cells(other, "".join(line.format(s=s) for s in range(1, 9)), other)
+    run = load(write(tmp_path, text, "nb.ipynb"))
+    assert run.source.format == "notebook" and run.history.view().series("reward/mean").values.tolist()[2] == 0.35
+    assert not run.history.events, "what other cells printed is no part of the training"
+
+
+def test_printed_rewards_go_before_a_table_of_losses(tmp_path: Path) -> None:
+    rows = "".join(f"<tr><td>{s}</td><td>0.1</td></tr>" for s in range(1, 40))
+    table = {"data": {"text/html": [f"<table><tr><th>Step</th><th>Training Loss</th></tr>{rows}</table>"]}}
+    printed = {"output_type": "stream", "text": "".join(f"Step {s} | reward: 0.{s}\n" for s in range(1, 9))}
+    run = load(write(tmp_path, notebook(table, printed), "nb.ipynb"))
+    assert run.source.steps == 8 and "reward/mean" in run.history.names()
+
+
+def test_numbers_of_another_program_are_no_training(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="no output of a training"):
+        load(write(tmp_path, cells("Step 1 | score: 0.5\nStep 2 | score: 0.6\n", "the reward is fun\n"), "nb.ipynb"))
+
+
 def test_a_failure_printed_in_a_notebook_is_found_in_the_notebook(tmp_path: Path) -> None:
     lines = [f"step:{s} - actor/grad_norm:0.5 - critic/score/mean:0.{s}25\n" for s in (1, 2, 3)]
     lines += ["Traceback (most recent call last):\n", '  File "train.py", line 3, in <module>\n', "ValueError: no\n"]

@@ -28,6 +28,7 @@ class LengthCollapse(Detector):
         enough: two signs of one fall. The same `hurt` is `info` where a gain cannot be excluded but none is visible:
         the newer half of the run shows no gain of the reward (`Progress.idle`), or a young run none since
         (`since.stalled`), or length left its trend and the reward's gain in 15 rows cannot be told from chance.
+        `bare` is `info` even where the reward gained, once it no longer rises: one part of it may pay for bare results.
 
     Why it matters
         Answers without room to reason cannot improve again: long ones are no longer sampled, so nothing can reward
@@ -58,6 +59,8 @@ class LengthCollapse(Detector):
     """Share of the earlier length, at or under which it has collapsed."""
     hurt: float = 0.7
     """The same where accuracy fell too, and for information where the reward shows no gain either."""
+    bare: float = 0.1
+    """Share of the earlier length at which hardly more than a result is left, whatever it earns: for information."""
     cut: float = 0.1
     """Growth of the truncated share from which the limit explains shorter answers."""
 
@@ -84,12 +87,13 @@ class LengthCollapse(Detector):
         if verdict is None or reward is None or reward.solved:
             return None
         late = stalled(view, onset) if now <= self.share * before else None
+        bare = now <= self.bare * before and not reward.rising
         if verdict.verdict == "gained":
-            if late is None:
+            if not (late or bare):
                 return None
-            verdict = Worth(late.metric, late.before, late.now, "unsure")
+            verdict = Worth(late.metric, late.before, late.now, "unsure") if late else verdict
         proven = verdict.verdict == "lost" or now <= self.share * before and verdict.verdict == "flat"
-        hardly = late or unpaid(view, onset) or (moved and self._hardly_paid(view, onset))
+        hardly = bare or late or unpaid(view, onset) or (moved and self._hardly_paid(view, onset))
         if not proven and not hardly:
             return None
         if not unheard_of(series, onset, before, now) or self._limited(view, onset):
@@ -99,7 +103,9 @@ class LengthCollapse(Detector):
             len(newest) - 1
         )  # rows are so far apart that any fall lies between two
         severity: Severity
-        if sudden(series, onset, "positive") and not (sparse and verdict.verdict == "lost"):
+        if sudden(series, onset, "positive") and not (
+            sparse and verdict.verdict == "lost" or verdict.verdict == "gained"
+        ):
             severity, words = "info", "within one row: other prompts, another limit or other sampling"
         else:
             severity = "critical" if verdict.verdict == "lost" else "warn" if proven else "info"

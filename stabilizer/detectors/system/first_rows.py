@@ -30,6 +30,10 @@ BELOW_ZERO = -0.5
 """A mean KL in nats from which noise of an estimator no longer explains its sign."""
 FALLEN = 0.6
 """Share of the highest reward that is lost at the lowest row, and that may be left at the end, when it has fallen."""
+MATERIAL = 0.1
+"""Share of the highest reward that one of its parts must have paid for its fall to count."""
+HELD = 3
+"""Rows of which most must agree before a value counts: with fewer, one row decides."""
 LONGER = 1.5
 """Growth of answers that goes with cut ones."""
 SWOLLEN = 5.0
@@ -272,9 +276,9 @@ def no_rate(view: RunView) -> Fact | None:
 def far_from_reference(view: RunView) -> Fact | None:
     """The policy has little to do with its reference."""
     kl = _all(view, "policy/kl_ref")
-    if kl is None or kl.max() < FAR or (kl.max() > BEYOND_TEXT and not _fell(view)):
+    if kl is None or (far := _held(kl).max()) < FAR or (far > BEYOND_TEXT and not _fell(view)):
         return None
-    at = f"{kl.max():.3g} nats/token"
+    at = f"{far:.3g} nats/token"
     return Fact(
         "far", "critical", f"the KL to the reference has reached {at}", "lr-too-high",
         "start from the last checkpoint before it rose, with a lower learning rate. If it is that high in the first"
@@ -365,15 +369,26 @@ def grows_into_limit(view: RunView) -> Fact | None:
 def _fell(view: RunView) -> str:
     """What of the reward fell, in words; "" if nothing did."""
     parts = sorted(name for name in view.names() if name.startswith("reward/") and name.endswith("/mean"))
+    earned = _all(view, "reward/mean")
+    whole = 0.0 if earned is None else float(earned.max())
     for name in ("reward/mean", *(part for part in parts if part != "reward/mean")):
         values = _all(view, name, SOME_ROWS - 1)
-        if values is None or values.max() <= 0:
+        if values is None or values.max() <= max(0.0, MATERIAL * whole):
             continue
-        low = values[int(values.argmax()) :].min()
-        if low <= (1 - FALLEN) * values.max() and values[-1] <= FALLEN * values.max():
+        held = _held(values)
+        low = held[int(held.argmax()) :].min()
+        if low <= (1 - FALLEN) * held.max() and values[-1] <= FALLEN * values.max() and held[-1] <= FALLEN * held.max():
             what = "reward" if name == "reward/mean" else name.split("/")[1]
             return f"the {what} fell from {values.max():.3g} to {low:.2g}"
     return ""
+
+
+def _held(values: np.ndarray) -> np.ndarray:
+    """Medians of `HELD` neighbours, where there are enough rows: one row that returns at once is chance."""
+    if len(values) < 3 * HELD:
+        return values
+    medians: np.ndarray = np.median(np.lib.stride_tricks.sliding_window_view(values, HELD), axis=1)
+    return medians
 
 
 def entropy_spent(view: RunView) -> Fact | None:
