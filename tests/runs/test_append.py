@@ -138,7 +138,8 @@ def test_a_real_full_disk_never_reaches_training_and_loses_nothing(tmp_path, roo
         assert not all(answers), "the limit did nothing"
         assert writer.problems()
         resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-        assert writer.metrics(201, {"reward/mean": 1.0})
+        writer.metrics(201, {"reward/mean": 1.0})
+        assert writer.disk.answers(30.0), writer.problems()
         writer.close()
         """
     )
