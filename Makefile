@@ -35,7 +35,8 @@ RL_PY    := $(RL_VENV)/bin/python
 RL_PIP   := $(RL_PY) -m pip install --disable-pip-version-check -q
 MCP_PY   := $(MCP_VENV)/bin/python
 SINKS_PY := $(SINKS_VENV)/bin/python
-RUN := OMP_WAIT_POLICY=PASSIVE TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 $(PY)
+# Bytecode is kept even where the machine says not to: hundreds of tests start a process that imports all of this.
+RUN := PYTHONDONTWRITEBYTECODE= OMP_WAIT_POLICY=PASSIVE TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 $(PY)
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test test-all test-vllm test-trl test-old-trl test-guests test-rl-trainers test-mcp test-sinks vllm-env lint bench trust sbom gpu-check docs notebooks screenshots lock clean
