@@ -113,6 +113,23 @@ def test_in_a_foreign_trainer_only_a_leap_of_a_knob_counts_at_once(
     assert (said[0] if said else None) == reported
 
 
+@pytest.mark.parametrize(
+    ("rate", "prompts", "reported"),
+    [
+        ("1x60 2x60", "16x60 8x60", True),
+        ("1x60 2x60", "16x60 32x60", False),  # a larger batch at a rate that grows with it
+        ("1x60 2x60", "16x80 8x40", False),  # not at one step
+        ("1x60 1.4x60", "16x60 12x60", False),
+    ],
+)
+def test_in_a_foreign_trainer_knobs_changed_at_one_step_count_together(rate: str, prompts: str, reported: bool) -> None:
+    run = history(STILL | {"control/lr_scale": rate, "control/prompts": prompts}, about=ATTACHED)
+    assert all(Invariant().check(run.view(step)) is None for step in range(1, 61))
+    found = Invariant().check(run.view(100))
+    assert (found is not None) == reported
+    assert found is None or found.evidence["settings"] == ["control/prompts", "control/lr_scale"]
+
+
 def test_in_a_foreign_trainer_a_smaller_change_counts_once_the_reward_has_fallen() -> None:
     run = history(STILL | {"control/lr_scale": "1x60 2x60", "reward/mean": "0.5~0.01x60 0.3~0.01x60"}, about=ATTACHED)
     said = [step for step in range(1, 121) if Invariant().check(run.view(step))]

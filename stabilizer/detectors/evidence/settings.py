@@ -4,7 +4,7 @@ A log that holds a run's settings answers this exactly. Our own trainer declares
 remedy, a schedule or a resume) and logs the value in force beside the knob, so every other change is a mistake. A
 foreign log declares nothing: its own schedule may change anything, so there a change counts only once the reward has
 suffered. So it is in a foreign trainer that we are attached to, whose knobs we read at every step; only a leap by a
-factor of `LEAP` counts at once there.
+factor of `LEAP`, of one knob or of several at one step, counts at once there.
 """
 
 from __future__ import annotations
@@ -70,11 +70,19 @@ def undeclared(view: RunView) -> list[Change]:
             continue
         if name == RATE and any(change.metric == KNOB_OF_RATE for change in found):
             continue
-        change = _turn(view, name, recent, gradual=attached and name == KNOB_OF_RATE)
-        leapt = attached and name != RATE and change and _size(change.was, change.now) >= math.log(LEAP)
-        if change and (own or leapt or _harmed(view, change.step)):
+        if change := _turn(view, name, recent, gradual=attached and name == KNOB_OF_RATE):
             found.append(change)
-    return found
+    leaps = _leaps(found) if attached else set()
+    return [change for change in found if own or change.step in leaps or _harmed(view, change.step)]
+
+
+def _leaps(changes: list[Change]) -> set[int]:
+    """Steps whose changes multiply to a leap: half the prompts at twice the rate is one of four times."""
+    sizes: dict[int, float] = {}
+    for change in changes:
+        if change.metric != RATE:
+            sizes[change.step] = sizes.get(change.step, 0.0) + _size(change.was, change.now)
+    return {step for step, size in sizes.items() if size >= math.log(LEAP)}
 
 
 def not_in_force(view: RunView) -> list[Change]:

@@ -71,7 +71,8 @@ class Invariant(Detector):
         in 3 rows, a rate above the configured peak, fewer prompts, shorter answers, or another weight of KL or entropy
         than the knobs ask for. A foreign log declares nothing, so there a changed knob, or a rate that jumps by half
         after being constant, counts once the reward has fallen or lost its pace. In a foreign trainer that `attach`
-        watches, a knob at three times its value, or a third, counts at once, and so does a change from or to 0.
+        watches, a knob at three times its value, or a third, counts at once, and so does a change from or to 0; knobs
+        changed at one step count together.
 
     Why it matters
         These are bugs and no instabilities: mixed-up group ids, an off-by-one in a mask, stale weights in the engine.
