@@ -63,6 +63,7 @@ KNOBS: dict[str, Knob] = {
         Knob("control/overlong_buffer", 0.0, 1.0),
         Knob("control/validate_every", 0, 1_000_000, whole=True),
         _switch("control/advantage", *GROUPED),
+        _switch("control/average", "token", "sequence", "constant"),
         _switch("control/filter_groups", "off", "drop", "resample"),
         _switch("control/mask_truncated", "off", "on"),
         _switch(

@@ -225,6 +225,7 @@ _METRICS = (
     Metric("control/head_float32", "off on", "count", "neither", "whether logits are computed in float32", "Precision of the last layer.", _STEP),
     Metric("control/validate_every", "steps", "count", "neither", "steps between validations", "How often held-out problems are tested.", _STEP),
     Metric("control/advantage", "group_std group_mean batch_std leave_one_out", "count", "neither", "how advantages are formed within groups, counted from 0", "The normaliser.", _STEP),
+    Metric("control/average", "token sequence constant", "count", "neither", "what the loss is averaged over, counted from 0", "Whether long answers weigh more.", _STEP),
     Metric("control/actor_frozen", "off on", "count", "neither", "whether only the critic learns", "Whether the policy waits for the critic to catch up.", _STEP),
     Metric("control/max_completion", "tokens", "count", "neither", "longest completion allowed", "The length limit.", _STEP),
 )

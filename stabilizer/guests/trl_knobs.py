@@ -1,8 +1,8 @@
 """What can be turned in a TRL training while it runs, and when each change takes effect.
 
     learning rate, clip range, gradient limit, entropy bonus        the next step
-    beta, temperature, passes, advantages, masking, answer length   the next generation: buffered completions were made,
-                                                                    and their log-probabilities measured, under the old
+    beta, temperature, passes, answer length, and how advantages,   the next generation: buffered completions were made,
+    masks, averages and an engine's mismatch enter the loss         and their log-probabilities measured, under the old
     prompts a step (gradient accumulation)                          the next step at which accumulation is aligned
 
 The group size, and what this trainer cannot change live, take a restart (`AT_RESTART`). The batch size per device,
@@ -23,6 +23,14 @@ SCALES = {
     "group": "group_std", "none": "group_mean", "batch": "batch_std", True: "group_std", False: "group_mean",
 }  # fmt: skip
 """TRL's `scale_rewards` as our advantages; before TRL 0.22 it was a bool."""
+AVERAGES = {"grpo": "sequence", "dr_grpo": "constant", "bnpo": "token", "dapo": "token"}
+"""TRL's `loss_type` as what our loss is averaged over: `bnpo` over tokens of a micro-batch, `dapo` over those of a
+step."""
+MISMATCHES = {
+    "token_truncate": "tis_token", "sequence_truncate": "tis_sequence",
+    "token_mask": "mask_token", "sequence_mask": "mask_sequence",
+}  # fmt: skip
+"""TRL's `vllm_importance_sampling_mode` as our correction of engine mismatch."""
 SUMMED = "sum_then_normalize"
 """TRL's `multi_objective_aggregation` under which there is one advantage an answer."""
 AT_RESTART = {
@@ -115,6 +123,8 @@ class TrlKnobs:
             "mask_truncated", lambda: float(trainer.mask_truncated_completions),
             lambda value: setattr(trainer, "mask_truncated_completions", bool(value)),
         )  # fmt: skip
+        yield self._at_generation("average", self._average, self._set_average)
+        yield self._at_generation("mismatch", self._mismatch, self._set_mismatch, self._mode)
         yield Offer("prompts", self._prompts, self._set_prompts, self._check_prompts)
 
     def _attribute(self, name: str, owner: Any) -> Offer:
@@ -205,6 +215,37 @@ class TrlKnobs:
     def _set_advantage(self, value: float) -> None:
         self._trainer.scale_rewards = self._scale(value)
 
+    def _average(self) -> float:
+        return float(KNOBS["control/average"].choices.index(AVERAGES[self._trainer.loss_type]))
+
+    def _set_average(self, value: float) -> None:
+        choice = KNOBS["control/average"].choices[int(value)]
+        has_dapo = isinstance(self._trainer.scale_rewards, str)  # both came with TRL 0.22
+        types = {ours: theirs for theirs, ours in AVERAGES.items() if theirs != "dapo" or has_dapo}
+        self._trainer.loss_type = types[choice]
+
+    def _mismatch(self) -> float:
+        """Of a trainer that samples with vLLM: the correction measures each answer a second time."""
+        trainer = self._trainer
+        if not trainer.use_vllm:
+            raise ValueError("the policy that learns writes the answers itself")
+        mode = trainer.vllm_importance_sampling_mode
+        ours = MISMATCHES[mode] if trainer.vllm_importance_sampling_correction else "none"
+        return float(KNOBS["control/mismatch"].choices.index(ours))
+
+    def _mode(self, value: float) -> str | None:
+        """TRL's mode, None for no correction; ValueError if it has none."""
+        choice = KNOBS["control/mismatch"].choices[int(value)]
+        modes = {ours: theirs for theirs, ours in MISMATCHES.items()}
+        if choice != "none" and choice not in modes:
+            raise ValueError(f"TRL has no correction {choice!r}; it has none, {', '.join(modes)}")
+        return modes.get(choice)
+
+    def _set_mismatch(self, value: float) -> None:
+        mode = self._mode(value)
+        self._trainer.vllm_importance_sampling_correction = mode is not None
+        self._trainer.vllm_importance_sampling_mode = mode or self._trainer.vllm_importance_sampling_mode
+
     # --- generation --------------------------------------------------------------------------------------------------
 
     def _set_temperature(self, value: float) -> None:
@@ -282,7 +323,7 @@ def _fixed(trainer: Any) -> Iterator[tuple[str, str]]:
         for name in ("temperature", "max_completion"):
             yield name, f"{name}: the engine's own setting under vLLM is untested"
     if any(getattr(trainer, loss, None) is not None for loss in ("liger_grpo_loss", "liger_loss")):
-        for name in ("epsilon_low", "epsilon_high", "beta", "temperature"):
+        for name in ("epsilon_low", "epsilon_high", "beta", "temperature", "average"):
             yield name, f"{name}: Liger's loss keeps the value that it was made with"
 
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from stabilizer.core.knobs import GROUPED, KNOBS, Controls
 from stabilizer.training import kl
+from stabilizer.training.losses import Average
 from stabilizer.training.settings import COMPARED, Advantage, Mismatch, PolicyConfig, TrainConfig, knob_values
 
 
@@ -35,6 +36,7 @@ class Knobs(NamedTuple):
     max_completion: int
     validate_every: int
     advantage: Advantage
+    average: Average
     actor_frozen: bool = False
     head_float32: bool = True
 

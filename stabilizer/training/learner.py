@@ -221,7 +221,7 @@ class Learner:
         """Gradients of one minibatch, in as many passes as `micro_batch` requires, and its metrics."""
         for parameter in self.all_parameters:  # like `zero_grad`, without its overhead
             parameter.grad = None
-        per_token = denominator(batch.mask_BT, self._config.policy.average, knobs.max_completion)
+        per_token = denominator(batch.mask_BT, knobs.average, knobs.max_completion)
         limits = self._config.optim.micro_batch, self._config.optim.micro_tokens
         parts, mine = self._ranks.passes(batch.rollouts, *limits)
         total, seen = torch.zeros(()), []
@@ -313,11 +313,11 @@ class Learner:
         """
         logp_BT, entropy_BT, value_BT, balance_BT = outputs
         policy, mask_BT = self._config.policy, batch.mask_BT
-        averaging = (policy.average, knobs.max_completion, per_token)
+        averaging = (knobs.average, knobs.max_completion, per_token)
         learns_BT, metrics = self._learned(batch, logp_BT.detach())
         loss, measured = policy_loss(
             logp_BT, batch.old_logp_BT, batch.advantage_BT, learns_BT,
-            surrogate=policy.surrogate, ratio=policy.ratio, average=policy.average,
+            surrogate=policy.surrogate, ratio=policy.ratio, average=knobs.average,
             epsilon_low=knobs.epsilon_low, epsilon_high=knobs.epsilon_high, dual_clip=policy.dual_clip or None,
             weight_BT=batch.weight_BT, max_completion=knobs.max_completion, normalizer=per_token,
             ratio_guard=policy.ratio_guard or None, gate=policy.gate,

@@ -371,7 +371,7 @@ class TrainConfig:
 
 KNOB_SETTINGS = (
     ("policy", ("beta", "kl_kind", "epsilon_low", "epsilon_high", "entropy_coef", "entropy_target", "inner_epochs",
-                "minibatches", "filter_groups", "mask_truncated", "overlong_buffer", "mismatch")),
+                "minibatches", "filter_groups", "mask_truncated", "overlong_buffer", "mismatch", "average")),
     ("optim", ("max_grad_norm",)),
     ("rollout", ("prompts", "group_size", "temperature", "max_completion")),
 )  # fmt: skip

@@ -190,6 +190,7 @@ def test_a_reference_that_cannot_be_loaded_leaves_beta_at_zero(tmp_path, capsys)
         ("temperature", 0.5, lambda run: (run.temperature, run.generation_config.temperature)),
         ("max_completion", 4, lambda run: (run.max_completion_length, run.generation_config.max_new_tokens)),
         ("inner_epochs", 1, lambda run: (run.num_iterations,)),
+        ("average", 2, lambda run: ({"dr_grpo": 2}.get(run.loss_type),)),
         ("advantage", 1, lambda run: (ADVANTAGES.index(SCALES[run.scale_rewards]),)),
         pytest.param(
             "entropy_coef", 0.05, lambda run: (run.entropy_coef, run._entropy_bonus_enabled * 0.05), marks=newer
@@ -223,6 +224,49 @@ def test_an_update_that_is_skipped_moves_no_weight(tmp_path):
     still = [step for step in range(1, 9) if torch.equal(seen[step], seen[step - 1])]
     skipped = RunReader(guest.path).history.view().series("optim/skipped")
     assert still == skipped.steps[skipped.values > 0].tolist() and len(still) == 1
+
+
+@pytest.mark.parametrize(("start", "average"), [("dapo", "sequence"), ("grpo", "token")])
+@newer
+def test_a_loss_averages_as_that_of_a_run_configured_so(tmp_path, start, average):
+    """From the generation after the change on, gradients are those of a run with that loss from its start."""
+    norms = {}
+    for folder, loss, change in (("turned", start, {2: {"control/average": average}}), ("still", start, {})):
+        run = trainer(tmp_path / folder, steps=6, loss_type=loss, learning_rate=0.0, reward=long)
+        turn(attach(run, runs=tmp_path / folder / "runs"), change)
+        run.train()
+        norms[folder] = [row["grad_norm"] for row in run.state.log_history if "grad_norm" in row]
+    other = trainer(tmp_path / "other", steps=6, loss_type={"dapo": "grpo", "grpo": "dapo"}[start], learning_rate=0.0,
+                    reward=long)  # fmt: skip
+    other.train()
+    wanted = [row["grad_norm"] for row in other.state.log_history if "grad_norm" in row]
+    assert norms["turned"][:2] == norms["still"][:2]
+    assert norms["turned"][2:] == pytest.approx(wanted[2:]) != norms["still"][2:]
+
+
+@newer
+def test_the_correction_of_an_engines_mismatch_is_turned_at_the_next_generation(tmp_path):
+    """The engine is made up: its answers are the policy's, with log-probabilities of another."""
+    run = trainer(tmp_path / "out", steps=8, vllm_importance_sampling_mode="token_truncate")
+    plain = run._generate_single_turn
+
+    def engine(*args, **named):
+        run.use_vllm = False
+        ids, _ = plain(*args, **named)
+        run.use_vllm = True
+        return ids, [[-2.0] * len(answer) for answer in ids]
+
+    run._generate_single_turn, run.use_vllm = engine, True
+    guest = attach(run, runs=tmp_path / "runs")
+    with pytest.raises(ValueError, match="TRL has no correction 'mask_geometric'"):
+        guest._controls.set("control/mismatch", "mask_geometric")
+    turn(guest, {2: {"control/mismatch": "none"}, 5: {"control/mismatch": "mask_token"}})
+    run.train()
+    corrected = [
+        row["step"] for row in run.state.log_history if "sampling/importance_sampling_ratio/mean" in row
+    ]  # fmt: skip
+    assert corrected == [1, 2, 6, 7, 8] and run.vllm_importance_sampling_mode == "token_mask"
+    assert "control/mismatch" not in attach(trainer(tmp_path / "own"), runs=tmp_path / "runs")._controls
 
 
 @newer
@@ -310,6 +354,11 @@ def judged(completion_ids, prompts, **others):
     return [
         float(bool(ids) and WORDS[ids[0]] == prompt[0]) for ids, prompt in zip(completion_ids, prompts, strict=True)
     ]
+
+
+def long(completion_ids, **others):
+    """A reward for length, of answers that differ in length."""
+    return [float(len(ids)) for ids in completion_ids]
 
 
 class Jumps(TrainerCallback if TRL else object):

@@ -29,8 +29,8 @@ DEFAULTS = {
     "control/epsilon_high": 0.28, "control/temperature": 1.0, "control/max_grad_norm": 1.0, "control/entropy_coef": 0.0,
     "control/entropy_target": 0.0, "control/prompts": 32, "control/group_size": 8, "control/inner_epochs": 1,
     "control/minibatches": 2, "control/max_completion": 8, "control/overlong_buffer": 0.0, "control/validate_every": 10,
-    "control/advantage": 0, "control/filter_groups": 0, "control/mask_truncated": 0, "control/mismatch": 0,
-    "control/head_float32": 1, "control/actor_frozen": 0,
+    "control/advantage": 0, "control/average": 0, "control/filter_groups": 0, "control/mask_truncated": 0,
+    "control/mismatch": 0, "control/head_float32": 1, "control/actor_frozen": 0,
 }  # fmt: skip
 
 SOFT = {

@@ -39,7 +39,7 @@ def test_each_knob_changes_the_run_it_is_turned_in(trainer):
         "control/entropy_coef": 0.05, "control/entropy_target": 5.0, "control/prompts": 6, "control/group_size": 6,
         "control/inner_epochs": 2, "control/minibatches": 1, "control/max_completion": 2,
         "control/overlong_buffer": 0.9, "control/validate_every": 1, "control/advantage": "group_mean",
-        "control/filter_groups": "drop", "control/mask_truncated": "on",
+        "control/filter_groups": "drop", "control/mask_truncated": "on", "control/average": "constant",
     }  # fmt: skip
     # The engine and the learner agree in float32, so that a correction of mismatch and the head's precision change
     # nothing here; the next test turns them.
