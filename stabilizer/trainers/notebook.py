@@ -2,8 +2,8 @@
 
 In a notebook transformers' Trainer replaces its progress bar by an HTML table with a row a logging step (`Step`,
 `Training Loss`, and with Unsloth or TRL every metric, `rewards / right` for `rewards/right`). Printed text is read by
-the console readers, a program's own lines by their shape. Of several trainings in one notebook the longest is read,
-those with a reward first. Traps:
+the console readers. A program's own lines are read by their shape, cell by cell, where neither has a reward. Of several
+trainings in one notebook the longest with a reward is read. Traps:
 
 - A loop that prints its rewards itself leaves them out of the table, which then shows a loss alone.
 
@@ -60,8 +60,17 @@ def _read(
             )
         except RunError as error:
             errors.append(str(error))
+    cells: dict[int, str] = {}
+    for output in outputs:
+        if output.kind == "text":
+            cells[output.cell] = f"{cells[output.cell]}\n{output.content}" if output.cell in cells else output.content
     try:
-        runs += _printed(outputs, path, mapping, config, consoles, loops)
+        if run := _printed("\n".join(cells.values()), path, mapping, config, consoles):
+            runs.append(run)
+        if not any(map(_rewarded, runs)):
+            said = [text for text in cells.values() if _REWARD in text.lower()]
+            own = [_printed(text, path, mapping, config, [loops]) for text in said]
+            runs += [run for run in own if run and _rewarded(run)]
     except RunError as error:
         errors.append(str(error))
     if not runs:
@@ -101,37 +110,18 @@ def _numbers(heads: list[str], cells: list[str]) -> Iterator[tuple[str, float]]:
 
 
 def _printed(
-    outputs: list[notebook.Output],
-    path: Path,
-    mapping: dict[str, str],
-    config: Mapping[str, Any] | None,
-    consoles: Sequence[Reader],
-    loops: Reader,
-) -> Iterator[LoadedRun]:
-    """The run that cells printed, as the console reader that knows it reads it; or what each cell printed of a loop of
-    its own, with a reward in it."""
-    cells: dict[int, str] = {}
-    for output in outputs:
-        if output.kind == "text":
-            cells[output.cell] = f"{cells[output.cell]}\n{output.content}" if output.cell in cells else output.content
+    text: str, path: Path, mapping: dict[str, str], config: Mapping[str, Any] | None, readers: Sequence[Reader]
+) -> LoadedRun | None:
+    """The run that cells printed, as the reader that knows it reads it."""
     with tempfile.TemporaryDirectory() as folder:
         console = Path(folder) / f"{path.stem}.log"
-
-        def read(text: str, readers: Sequence[Reader]) -> LoadedRun | None:
-            console.write_text(text, encoding="utf-8", errors="replace")
-            reader = next((reader for reader in readers if reader.recognises(console)), None)
-            if reader is None:
-                return None
-            try:
-                run = reader.read(console, mapping=mapping, config=config)
-            except RunError as error:
-                raise RunError(str(error).replace(str(console), str(path))) from None
-            run = run.read_from(str(path), leave_out=frozenset({"line"}))
-            return replace(run, source=replace(run.source, format=NAME))
-
-        if run := read("\n".join(cells.values()), consoles):
-            yield run
-            return
-        for text in cells.values():
-            if _REWARD in text.lower() and (run := read(text, [loops])) and _rewarded(run):
-                yield run
+        console.write_text(text, encoding="utf-8", errors="replace")
+        for reader in readers:
+            if reader.recognises(console):
+                try:
+                    run = reader.read(console, mapping=mapping, config=config)
+                except RunError as error:
+                    raise RunError(str(error).replace(str(console), str(path))) from None
+                run = run.read_from(str(path), leave_out=frozenset({"line"}))
+                return replace(run, source=replace(run.source, format=NAME))
+    return None

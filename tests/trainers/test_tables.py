@@ -299,6 +299,15 @@ def test_printed_rewards_go_before_a_table_of_losses(tmp_path: Path) -> None:
     assert run.source.steps == 8 and "reward/mean" in run.history.names()
 
 
+def test_rewards_of_samples_are_no_training_beside_the_trainers_table(tmp_path: Path) -> None:
+    rows = "".join(f"<tr><td>{s}</td><td>0.1</td><td>0.{s}</td></tr>" for s in (1, 2, 3))
+    head = "<tr><th>Step</th><th>Training Loss</th><th>reward</th></tr>"
+    table = {"data": {"text/html": [f"<table>{head}{rows}</table>"]}}
+    printed = {"output_type": "stream", "text": "".join(f"Sample {s} | len: {s} | Reward: 0.0\n" for s in range(9))}
+    run = load(write(tmp_path, notebook(table, printed), "nb.ipynb"))
+    assert run.source.trainer == "trl" and run.history.view().series("reward/mean").values.tolist() == [0.1, 0.2, 0.3]
+
+
 def test_numbers_of_another_program_are_no_training(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="no output of a training"):
         load(write(tmp_path, cells("Step 1 | score: 0.5\nStep 2 | score: 0.6\n", "the reward is fun\n"), "nb.ipynb"))

@@ -56,6 +56,9 @@ DRIFTS = 1e-4
 """KL to the reference, in nats/token, that only weights which change can reach."""
 CUT = 0.25
 """Share of cut answers at the end from which the limit may explain a reward that falls."""
+NO_TEXT = (7.0, 12.5)
+"""Entropy in nats/token of a policy that writes no text: a perplexity of 1,000, up to the logarithm of a large
+vocabulary. Answers of language models have 0.1 to 3; more than a vocabulary allows is a sum over tokens."""
 SPENT, LOST = 0.05, 0.2
 """Entropy in nats/token below which nearly every token is certain, and the share of its first value that is left."""
 
@@ -76,14 +79,14 @@ class FirstRows(Detector):
     """The few rows of this log prove that nothing can be learned as it is, or that something is broken already.
 
     Signature
-        In a log of fewer than 25 rows, one of these holds in every row (no reward at all also in a longer one): each
-        answer is cut at the limit, the answers of each group earn the same, the gradient is exactly 0, no answer earns
-        anything, one of several reward functions gives next to nothing (`info`), the learning rate is 0 after the first
-        row. Or one row has a KL to the reference of 5 nats/token or more. Or, over the rows: the entropy fell to
-        nothing; the reward fell by 60 % while the KL or the gradient norm rose far, or while answers grew; the KL is
-        negative; the KL coefficient is without bound; the critic explains nothing of large returns; no finished episode
-        is reported. A fact that shows a failure with a detector of its own is reported as that failure, as
-        `rollout/truncation` where every answer is cut; the others are reported under this name.
+        In a log of fewer than 25 rows, one of these holds in every row (the first two also in a longer one): the
+        entropy is that of random tokens, no answer earns anything, each answer is cut at the limit, the answers of each
+        group earn the same, the gradient is exactly 0, one of several reward functions gives next to nothing (`info`),
+        the learning rate is 0 after the first row. Or the KL to the reference is 5 nats/token or more. Or, over the
+        rows: the entropy fell to nothing; the reward fell by 60 % while the KL or the gradient norm rose far, or while
+        answers grew; the KL is negative; the KL coefficient is without bound; the critic explains nothing of large
+        returns; no finished episode is reported. A fact that shows a failure with a detector of its own is reported as
+        that failure, as `rollout/truncation` where every answer is cut; the others are reported under this name.
 
     Why it matters
         These facts need no trend. A run that begins like this wastes every further hour.
@@ -113,7 +116,7 @@ class FirstRows(Detector):
     def ends(self, view: RunView) -> list[Finding]:
         """One finding for each failure that the rows prove. The first fact is the cause; the gravest finding has it."""
         rows = max((len(view.series(name).finite()) for name in view.names()), default=0)
-        known = rows and (rows < FEW or nothing_earned(view))
+        known = rows and (rows < FEW or nothing_earned(view) or writes_no_text(view))
         facts = [fact for ask in (FACTS if rows < FEW else IN_ANY_LOG) if known and (fact := ask(view))]
         of: dict[str, list[Fact]] = {}
         for fact in facts:
@@ -148,6 +151,20 @@ def _all(view: RunView, name: str, least: int = 1) -> np.ndarray | None:
     """The finite values of a metric, if there are enough."""
     values = view.series(name).finite().values
     return values if len(values) >= least else None
+
+
+def writes_no_text(view: RunView) -> Fact | None:
+    """The policy chooses among thousands of tokens alike."""
+    entropy = _all(view, "policy/entropy", 3)
+    if entropy is None or not NO_TEXT[0] <= entropy.min() <= entropy.max() <= NO_TEXT[1]:
+        return None
+    return Fact(
+        "no-text", "warn",
+        f"the entropy is at least {entropy.min():.3g} nats/token, as if tokens were drawn at random: the policy writes"
+        " no text", "config-error",
+        "generate one answer and read it. Weights that were not loaded (a random initialisation, keys that do not"
+        " match), another tokenizer, or an extreme temperature do this", PROBABLE,
+    )  # fmt: skip
 
 
 def all_cut(view: RunView) -> Fact | None:
@@ -482,10 +499,10 @@ OVER_ROWS = (
 )  # fmt: skip
 """Facts about the rows together and not about each."""
 FACTS: tuple[Callable[[RunView], Fact | None], ...] = (
-    penalty_explodes, entropy_gone, far_from_reference, kl_below_zero, all_cut, nothing_earned, runs_away,
-    grows_into_limit, entropy_spent, part_earns_nothing, same_rewards, no_rate, no_gradient, critic_blind, no_episode,
-    fails_when_tested,
+    penalty_explodes, writes_no_text, entropy_gone, far_from_reference, kl_below_zero, all_cut, nothing_earned,
+    runs_away, grows_into_limit, entropy_spent, part_earns_nothing, same_rewards, no_rate, no_gradient, critic_blind,
+    no_episode, fails_when_tested,
 )  # fmt: skip
 """What is asked, causes before their consequences."""
-IN_ANY_LOG = (nothing_earned, no_gradient)
-"""What is asked of a long log too, if no row earned anything. A gradient norm of 0 alone may not be measured."""
+IN_ANY_LOG = (writes_no_text, nothing_earned, no_gradient)
+"""What is asked of a long log too, if the first or second holds. A gradient norm of 0 alone may not be measured."""
