@@ -300,14 +300,6 @@ TROUBLES = (
         example="ValueError: generation_batch_size (12) must be divisible by num_generations (8).",
     ),
     Trouble(
-        id="trl/generation-batch-processes",
-        shows=("generation_batch_size ({size}) must be divisible by the global batch size ({unit})",),
-        cause="generation_batch_size = {total} is no multiple of per_device_train_batch_size x processes = {unit}",
-        fix="set generation_batch_size to {near}, or leave it out and set steps_per_generation",
-        source="huggingface/trl: trainer/grpo_config.py", certainty="certain", kind="config-error", work=_groups,
-        example="ValueError: generation_batch_size (12) must be divisible by the global batch size (8).",
-    ),
-    Trouble(
         id="trl/one-generation",
         shows=("requires at least 2 generations per prompt to calculate the advantages. You provided {n}", "requires n_samples_per_prompt > 1",
                "n_samples_per_prompt must be greater than 1 when using", "RLOO needs rollout.n > 1"),

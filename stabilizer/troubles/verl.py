@@ -106,15 +106,6 @@ TROUBLES = (
         "max_seq_len=tensor(3072)",
     ),
     Trouble(
-        id="verl/heads-ulysses",
-        shows=("num_attention_heads % ulysses_sequence_parallel_size == 0", "num_heads ({heads}) must be divisible by Ulysses "
-               "sequence length({size})"),
-        cause="the attention heads can't be divided over ulysses_sequence_parallel_size",
-        fix="set ulysses_sequence_parallel_size to a divisor of the model's attention (and key/value) heads",
-        source="verl-project/verl: models/transformers/monkey_patch.py", certainty="certain", kind="config-error",
-        example="AssertionError: num_heads (14) must be divisible by Ulysses sequence length(4)",
-    ),
-    Trouble(
         id="verl/key-not-in-struct",
         shows=("Key '{key:w}' is not in struct", "Could not override '{key:w}'"),
         cause="the configuration of this release has no key {key}: misspelled, moved, or new and not yet there",
@@ -183,16 +174,6 @@ TROUBLES = (
         source="PeterGriffinJin/Search-R1: README", certainty="certain", kind="config-error",
         example="requests.exceptions.ConnectionError: HTTPConnectionPool(host='127.0.0.1', port=8000): Max retries exceeded "
         "with url: /retrieve (Caused by NewConnectionError",
-    ),
-    Trouble(
-        id="verl/normalised-mini-batch",
-        shows=("normalized ppo_mini_batch_size {mini} should be divisible by ppo_micro_batch_size_per_gpu {micro}",
-               "normalized ppo_mini_batch_size {mini} should be larger than ppo_micro_batch_size_per_gpu {micro}"),
-        cause="after division over the GPUs and times rollout.n the mini-batch is {mini} answers a GPU, no multiple of "
-        "ppo_micro_batch_size_per_gpu {micro}",
-        fix="set ppo_micro_batch_size_per_gpu to a divisor of {mini}, or use_dynamic_bsz=True with ppo_max_token_len_per_gpu",
-        source="verl-project/verl: fsdp_workers.py", certainty="certain", kind="config-error",
-        example="AssertionError: normalized ppo_mini_batch_size 6 should be divisible by ppo_micro_batch_size_per_gpu 4",
     ),
     Trouble(
         id="verl/normalised-to-zero",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stabilizer.troubles.arithmetic import by_nearness, divisors, listed, whole
+from stabilizer.troubles.arithmetic import whole
 from stabilizer.troubles.trouble import Trouble, Values
 
 
@@ -15,11 +15,6 @@ def _cap(values: Values) -> dict[str, object]:
     most = int(share * length) // 16 * 16
     held = values["room"] if "room" in values else f"{int(share * length)} ({values['have']} of {values['need']} GiB)"
     return {"most": most, "held": held, "times": f"{1 / share:.1f}"}
-
-
-def _heads(values: Values) -> dict[str, object]:
-    heads, size = whole(values["heads"]), whole(values["size"])
-    return {"sizes": listed(by_nearness(size, divisors(heads))[:4])}
 
 
 def _free(values: Values) -> dict[str, object]:
@@ -89,14 +84,6 @@ TROUBLES = (
         source="verl-project/verl#1015", certainty="certain", kind="config-error",
         work=lambda v: {"room": whole(v["prompt"])},
         example="ValueError: Prompt length of 731 is longer than the maximum model length of 640.",
-    ),
-    Trouble(
-        id="vllm/heads-not-divisible",
-        shows=("Total number of attention heads ({heads}) must be divisible by tensor parallel size ({size})",),
-        cause="{heads} attention heads can't be divided over tensor_parallel_size = {size}",
-        fix="set tensor_parallel_size (vllm_tensor_parallel_size) to a divisor of {heads}: {sizes}",
-        source="vllm-project/vllm: config.py", certainty="certain", kind="config-error", work=_heads,
-        example="ValueError: Total number of attention heads (14) must be divisible by tensor parallel size (4).",
     ),
     Trouble(
         id="vllm/not-enough-gpus",

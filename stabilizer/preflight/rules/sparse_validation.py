@@ -22,8 +22,15 @@ from stabilizer.preflight.rules.base import Finding, Severity, found, number
 from stabilizer.trainers.quantities import View
 
 ID = "watching/sparse"
-INTERVALS = {"validate_every": ("validation", 5), "save_every": ("checkpoint", 2)}
-"""Quantity -> what happens so often, and the fewest in a run: a peak can't be placed by less than five validations."""
+INTERVALS = {
+    "validate_every": ("validation", 5, "Held-out accuracy peaks before the training reward does, and nobody sees it."),
+    "save_every": (
+        "checkpoint",
+        2,
+        "Without a checkpoint near the best held-out accuracy there is nothing to go back to.",
+    ),
+}
+"""Quantity -> what happens so often, the fewest in a run, and why: less than five validations can't place a peak."""
 WIDEST = 100
 """Batches of rollouts between two validations or checkpoints beyond which they are rare."""
 UPDATES_PER_ROLLOUT = 10
@@ -35,7 +42,7 @@ def check(view: View) -> Iterator[Finding]:
     """One finding for validation, one for checkpoints."""
     by_update = view.config.trainer.name in ("trl", "open-r1")
     wanted = _wanted(view, by_update)
-    for name, (what, fewest) in INTERVALS.items():
+    for name, (what, fewest, why) in INTERVALS.items():
         at = view[name]
         severity, said = _sparse(view, name, what, fewest, by_update)
         if severity is None:
@@ -46,8 +53,7 @@ def check(view: View) -> Iterator[Finding]:
             severity,
             at,
             said,
-            why="Held-out accuracy peaks before the training reward does; unseen, or without a checkpoint near it,"
-            " there is nothing to go back to.",
+            why=why,
             how=f"every {wanted} steps" + ("" if change else ", for instance"),
             change=change,
             sure="likely",
