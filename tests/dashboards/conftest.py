@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from page_client import CALM, CHROMIUM, LARGE, RUN, Client  # noqa: E402
 from synthetic_run import eventful, healthy  # noqa: E402
-from watched import Watched, watching  # noqa: E402
+from watched import Watched, serving, watching  # noqa: E402
 
 
 def two_runs(folder: Path) -> Path:
@@ -44,24 +43,15 @@ def client(runs_folder: Path) -> Client:
 @pytest.fixture
 def served(runs_folder: Path) -> Iterator[tuple[str, Path]]:
     """The address of a served app and the folder it shows."""
-    from dashboards.server import prepare
-
-    server, address = prepare([runs_folder], port=0)
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    yield address, runs_folder
-    server.close()
+    with serving(runs_folder) as address:
+        yield address, runs_folder
 
 
 @pytest.fixture(scope="session")
 def looked_at(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a served app over the same runs, for tests that only look: none may write there."""
-    from dashboards.server import prepare
-
-    server, address = prepare([two_runs(tmp_path_factory.mktemp("looked-at"))], port=0)
-    threading.Thread(target=server.run, daemon=True).start()
-    yield address
-    server.close()
+    with serving(two_runs(tmp_path_factory.mktemp("looked-at"))) as address:
+        yield address
 
 
 @pytest.fixture(scope="session")

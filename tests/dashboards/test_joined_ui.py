@@ -19,7 +19,7 @@ from asking_run import ASKING, asking, requests, take
 from page_client import CALM, RUN, THERE, addresses
 from synthetic_run import eventful, healthy, values
 from test_completions import log, sample
-from watched import Watched
+from watched import Watched, serving
 
 from dashboards.server import prepare
 
@@ -45,10 +45,8 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, 
     for run in (CALM, RUN, ASKING):
         log(folder / run, 10, [sample(10, g, float(g == i), f"<b>{g}</b> {i}") for g in range(2) for i in range(3)])
         log(folder / run, 20, [sample(20, g, float(g == i), f"<b>{g}</b> {i}") for g in range(2) for i in range(3)])
-    server, address = prepare([folder], port=0)
-    threading.Thread(target=server.run, daemon=True).start()
-    yield address, folder
-    server.close()
+    with serving(folder) as address:
+        yield address, folder
 
 
 @pytest.fixture(scope="module")

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from synthetic_run import HOSTILE_NAME, many
-from watched import watching
+from watched import serving, watching
 
-from dashboards.server import prepare
 from stabilizer.runs.writer import RunWriter
 
 pytestmark = pytest.mark.ui
@@ -21,10 +19,8 @@ pytestmark = pytest.mark.ui
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
     folder = tmp_path_factory.mktemp("fleet")
     many(folder, 2, 3, 12)
-    server, address = prepare([folder], port=0)
-    threading.Thread(target=server.run, daemon=True).start()
-    yield address, folder
-    server.close()
+    with serving(folder) as address:
+        yield address, folder
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from page_client import RUN
 from synthetic_run import eventful, many, values
-from watched import Watched, watching
+from watched import Watched, serving, watching
 
 from dashboards.server import prepare
 from stabilizer.runs.writer import RunWriter
@@ -33,10 +33,8 @@ def folder(tmp_path: Path) -> Path:
 def server_of_many(folder: Path) -> Iterator[str]:
     many(folder, recipes=2, seeds=3, steps=30)
     eventful(folder / RUN).close()
-    server, address = prepare([folder], port=0)
-    threading.Thread(target=server.run, daemon=True).start()
-    yield address
-    server.close()
+    with serving(folder) as address:
+        yield address
 
 
 @pytest.fixture
@@ -134,6 +132,8 @@ def test_views_are_saved_beside_the_runs_and_loaded(watched: Watched, folder: Pa
     page.locator(".workspace-views summary", has_text="(1)").click()
     page.get_by_role("button", name="about entropy", exact=True).click()
     watched.until(lambda: page.locator(".workspace-chart").count() == 1)
+    chart, section = (page.locator(name).bounding_box()["width"] for name in (".workspace-chart", ".workspace-main"))
+    assert chart == section, "few charts fill the width"
     assert "find=entropy" in page.url and watched.errors == []
 
 

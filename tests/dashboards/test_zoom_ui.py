@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from watched import Watched, watching
+from watched import Watched, serving, watching
 
-from dashboards.server import prepare
 from stabilizer.runs.writer import RunWriter
 
 pytestmark = pytest.mark.ui
@@ -34,11 +32,8 @@ def long_run(tmp_path: Path, tab: Any) -> Iterator[Watched]:
         writer.metrics(step, {"reward/mean": reward, "policy/entropy": 2.0 - step / STEPS})
     writer.status("finished", STEPS, force=True)
     writer.close()
-    server, address = prepare([tmp_path / "runs"], port=0)
-    threading.Thread(target=server.run, daemon=True).start()
-    with watching(tab, address) as watched:
+    with serving(tmp_path / "runs") as address, watching(tab, address) as watched:
         yield watched
-    server.close()
 
 
 def test_zooming_fetches_every_point_of_the_range_and_fits_the_y_axis(long_run: Watched) -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
+
+from dashboards.server import prepare
 
 SECONDS = 60.0
 """How long something may take on a machine that is busy with other things; what must be quick is counted in polls."""
@@ -75,3 +79,12 @@ def watching(page: Any, address: str) -> Iterator[Watched]:
     yield watched
     for event, hear in watched.hears.items():
         page.remove_listener(event, hear)
+
+
+@contextmanager
+def serving(folder: Path) -> Iterator[str]:
+    """The address of a dashboard that shows a folder for a while."""
+    server, address = prepare([folder], port=0)
+    threading.Thread(target=server.run, daemon=True).start()
+    yield address
+    server.close()
