@@ -111,11 +111,6 @@ def test_choosing_a_run_changes_page_and_address(looking: Watched) -> None:
     looking.page.locator("h1", has_text=RUN).wait_for()
 
 
-def test_no_sideways_scrolling_on_a_phone(looking: Watched) -> None:
-    looking.page.set_viewport_size({"width": 390, "height": 844})
-    assert looking.open().page.evaluate("document.documentElement.scrollWidth") <= 390
-
-
 def test_hostile_text_is_shown_as_text(watched: Watched, served: tuple[str, Path]) -> None:
     writer = RunWriter.create(served[1] / HOSTILE, config={}, task=HOSTILE, argv=[])
     for step in range(1, 20):

@@ -77,13 +77,12 @@ def test_a_comparison_appears_and_its_choices_are_in_the_address(watched: Watche
     assert watched.errors == []
 
 
-@pytest.mark.parametrize("path", [f"completions?run={CALM}", f"compare?runs={RUN},{CALM}"])
+@pytest.mark.parametrize("path", [f"run?run={RUN}", f"completions?run={CALM}", f"compare?runs={RUN},{CALM}"])
 def test_no_sideways_scrolling_on_a_phone(tab: Any, served: tuple[str, Path], path: str) -> None:
     log(served[1] / CALM, 5, [sample(5, 0, 1.0, "x" * 5000, prompt="y" * 5000)])
-    page = tab
-    page.set_viewport_size({"width": 390, "height": 844})
-    page.goto(served[0] + path)
-    page.locator(".sample:visible, .compare-table:visible").first.wait_for(timeout=60_000)
-    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    tab.set_viewport_size({"width": 390, "height": 844})
+    tab.goto(served[0] + path)
+    tab.locator(".page.run .main-svg, .sample:visible, .compare-table:visible").first.wait_for(timeout=60_000)
+    assert tab.evaluate("document.documentElement.scrollWidth") <= 390
     if path.startswith("compare"):
-        assert page.locator("main figure").first.bounding_box()["y"] < 844, "a chart is on the first screen"
+        assert tab.locator("main figure").first.bounding_box()["y"] < 844, "a chart is on the first screen"
