@@ -62,9 +62,10 @@ def _title(page: Page, run: str, told: Remarks) -> html.Div:
                     note,
                     html.Span(_what(page), className="quiet"),
                     *[html.Span(tag, className="pill tiny") for tag in told.tags],
-                    html.Span(id="age", className="quiet", **attributes(data_words=state_words(page))),
                     dcc.Link("Setup", href=address("/setup", run=run)),
                     dcc.Link("Workspace", href=address("/workspace", runs=compared([run]))),
+                    # last: the browser writes it, and nothing after it may move
+                    html.Span(id="age", className="quiet", **attributes(data_words=state_words(page))),
                 ],
                 className="pills",
             ),
@@ -108,10 +109,10 @@ def _tile(number: KeyNumber, now: int) -> html.Div:
                 [
                     html.Span(number.value, className="value" if number.finite else "value broken"),
                     html.Span(number.unit, className="unit"),
+                    html.Span(f"step {number.step:,}", className="unit when") if number.step != now else None,
                 ],
                 className="number",
             ),
-            html.Div(f"step {number.step:,}", className="quiet small") if number.step != now else None,
         ],
         className="tile",
     )
@@ -121,14 +122,12 @@ def _tile(number: KeyNumber, now: int) -> html.Div:
 
 
 def now(page: Page, runs: Runs, run: str) -> list[Any]:
-    """The most important news: proposals that wait for an answer, open incidents, and the newest fix."""
+    """The most important news: proposals that wait for an answer, open incidents, and what became of the newest fix."""
     said: list[Any] = [trial_card(runs, run, waiting, brief=True) for waiting in page.waiting]
     said += [_line(incident, run) for incident in page.open[:MOST_NOW]]
     if more := len(page.open) - MOST_NOW:
         said += [html.P(f"and {more} more open incidents below", className="quiet small")] if more > 0 else []
-    if page.newest:
-        said.append(_fix(page.newest))
-    return said
+    return said + [_fix(trial) for trial in page.news]
 
 
 def _line(incident: Incident, run: str) -> html.Div:

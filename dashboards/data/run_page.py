@@ -103,9 +103,12 @@ class Page:
         return () if self.over else tuple(trial for trial in self.trials if unanswered(trial))
 
     @property
-    def newest(self) -> TrialStory | None:
-        """The newest trial that was applied, whatever came of it."""
-        return next((trial for trial in self.trials if trial.made), None)
+    def news(self) -> tuple[TrialStory, ...]:
+        """The newest trial that was applied; while the run goes on also a newer one that was not, such as a proposal
+        that was approved and is refused."""
+        answered = [trial for trial in self.trials if not unanswered(trial)]
+        applied = [trial for trial in answered if trial.made][:1]
+        return tuple(applied if self.over or answered[:1] == applied else answered[:1] + applied)
 
     @property
     def over(self) -> bool:

@@ -17,7 +17,7 @@ ENTRY_WORDS = {
     "back_for": "because of",
     "back_to": "back to the state after step",
     "builds_on": "continues",
-    "extra_steps": "extra steps",
+    "extra_steps": "cost in steps:",
     "guard": "guard:",
     "guard_level": "guard level before",
     "guard_noise": "guard noise",

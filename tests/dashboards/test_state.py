@@ -347,11 +347,18 @@ def test_proposals_wait_for_an_answer_until_there_is_one(tmp_path: Path) -> None
     proposal = Action("t1", "proposed", "raise-beta", 4, incident=1, change={"control/beta": (0.0, 0.001)}, text="why")
     writer.action(proposal)
     page = page_of(RunReader(tmp_path / "run"), time.time())
-    assert [trial.action for trial in page.waiting] == ["t1"] and page.newest is None
+    assert [trial.action for trial in page.waiting] == ["t1"] and page.news == ()
     writer.action(replace(proposal, entry="approved"))
     writer.action(replace(proposal, entry="applied", step=5))
     page = page_of(RunReader(tmp_path / "run"), time.time())
-    assert page.waiting == () and page.newest.newest.entry == "applied"
+    assert page.waiting == () and [trial.newest.entry for trial in page.news] == ["applied"]
+    for entry in ("proposed", "expired"):  # approved by a person, and refused by the run
+        writer.action(replace(proposal, action="t2", entry=entry, step=6, text="approved by ann but not applied: why"))
+    page = page_of(RunReader(tmp_path / "run"), time.time())
+    assert [trial.newest.entry for trial in page.news] == ["expired", "applied"]
+    writer.status("finished", 6, force=True)
+    page = page_of(RunReader(tmp_path / "run"), time.time())
+    assert [trial.newest.entry for trial in page.news] == ["applied"]
 
 
 def test_open_incidents_come_gravest_first(tmp_path: Path) -> None:
