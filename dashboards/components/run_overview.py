@@ -153,7 +153,7 @@ def _fix(newest: TrialStory) -> html.Div:
             html.Span(f"step {last.step:,}", className="quiet small"),
             html.Span(" · ".join((*change_words(newest.change), said)), className="said", title=said),
         ],
-        className="card now-line fix",
+        className="card now-line fix" if newest.made else "card now-line",
     )
 
 

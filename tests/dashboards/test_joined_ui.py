@@ -21,8 +21,6 @@ from synthetic_run import eventful, healthy, values
 from test_completions import log, sample
 from watched import Watched, serving
 
-from dashboards.server import prepare
-
 pytestmark = pytest.mark.ui
 
 AXE = Path(axe_playwright_python.__file__).with_name("axe.min.js").read_text()
@@ -167,22 +165,20 @@ def test_a_press_on_the_run_page_survives_its_redraws(watched: Watched, served: 
 
 
 def test_an_address_with_its_token_lets_in_and_loses_it(browser: Any, runs_folder: Path) -> None:
-    server, address = prepare([runs_folder], port=0, token=True)
-    threading.Thread(target=server.run, daemon=True).start()
     context = browser.new_context()
-    watched = Watched(context.new_page(), address.partition("?")[0])
-    watched.page.goto(f"{watched.address}run")
-    watched.page.get_by_text("open the address that was printed").wait_for()
-    watched.page.goto("about:blank")  # what the refused page still asks for ends with it
-    watched.errors.clear()  # the browser says that this was refused
-    watched.page.goto(address)
-    watched.page.locator(THERE["/"]).first.wait_for()
-    assert "token" not in watched.page.url and watched.page.evaluate("document.cookie") == ""
-    watched.page.get_by_role("link", name=RUN).click()
-    watched.page.locator(THERE["/run"]).first.wait_for()
-    assert watched.errors == []
+    with serving(runs_folder, token=True) as address:
+        watched = Watched(context.new_page(), address.partition("?")[0])
+        watched.page.goto(f"{watched.address}run")
+        watched.page.get_by_text("open the address that was printed").wait_for()
+        watched.page.goto("about:blank")  # what the refused page still asks for ends with it
+        watched.errors.clear()  # the browser says that this was refused
+        watched.page.goto(address)
+        watched.page.locator(THERE["/"]).first.wait_for()
+        assert "token" not in watched.page.url and watched.page.evaluate("document.cookie") == ""
+        watched.page.get_by_role("link", name=RUN).click()
+        watched.page.locator(THERE["/run"]).first.wait_for()
+        assert watched.errors == []
     context.close()
-    server.close()
 
 
 @pytest.fixture

@@ -35,6 +35,7 @@ def test_loads_all_charts_without_errors_and_asks_no_other_host(looking: Watched
     watched.until(lambda: watched.page.locator(".chart .js-plotly-plot").count() >= 14)
     assert watched.page.locator(".incident").count() == 3
     assert watched.page.locator(".timeline li").count() == 4
+    assert watched.page.locator("main figure").first.bounding_box()["y"] <= 250
     assert watched.errors == []
     assert {url for url in watched.requests if not url.startswith((watched.address, "data:", "blob:"))} == set()
 

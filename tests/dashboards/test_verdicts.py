@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 from page_client import components, page_now
 from synthetic_run import EXPLOSION, PLATEAU, healthy, values
+from watched import serving
 
 from dashboards.components import run_overview
 from dashboards.data.checks import Checked, Checks, ToCheck
@@ -20,7 +20,6 @@ from dashboards.data.run_list import ListSettings, run_list
 from dashboards.data.run_page import Page
 from dashboards.data.run_registry import Runs
 from dashboards.data.viewer_file import Remarks
-from dashboards.server import prepare
 from stabilizer.analysis.analyse import analyse
 from stabilizer.detectors import DETECTORS
 from stabilizer.runs.writer import RunWriter
@@ -206,32 +205,26 @@ def test_beside_healthy_stands_how_many_detectors_had_no_data_and_which(tmp_path
 @pytest.mark.ui
 def test_the_list_of_detectors_without_data_stays_open_while_steps_come(tmp_path: Path, tab: Any) -> None:
     writer = healthy(tmp_path / "run", 40)
-    server, address = prepare([tmp_path], port=0)
-    threading.Thread(target=server.run, daemon=True).start()
-    page = tab
-    page.goto(f"{address}run?run=run")
-    page.locator("#incidents .unseen summary", has_text="had no data").click(timeout=30_000)
-    for step in (41, 42):
-        writer.metrics(step, values(step))
-        writer.status("running", step, force=True)
-        writer.summary(verdict="healthy", worst=None, force=True)
-        page.locator(".reach strong", has_text=str(step)).wait_for(timeout=30_000)
-    assert page.locator(".unseen[open] a").count() > 0
-    server.close()
+    with serving(tmp_path) as address:
+        tab.goto(f"{address}run?run=run")
+        tab.locator("#incidents .unseen summary", has_text="had no data").click(timeout=30_000)
+        for step in (41, 42):
+            writer.metrics(step, values(step))
+            writer.status("running", step, force=True)
+            writer.summary(verdict="healthy", worst=None, force=True)
+            tab.locator(".reach strong", has_text=str(step)).wait_for(timeout=30_000)
+        assert tab.locator(".unseen[open] a").count() > 0
 
 
 @pytest.mark.ui
 def test_a_button_checks_a_run_and_the_list_then_says_the_same(tmp_path: Path, tab: Any) -> None:
     unwatched(tmp_path / "run", 140, collapsing).close()
-    server, address = prepare([tmp_path], port=0)
-    threading.Thread(target=server.run, daemon=True).start()
-    page = tab
-    page.goto(f"{address}run?run=run")
-    page.locator(".verdict-unchecked").wait_for(timeout=30_000)
-    page.get_by_role("button", name="Check this run").click()
-    page.locator(".verdict-critical").wait_for(timeout=PATIENCE_S * 1000)
-    page.locator("#incidents .incident.critical").first.wait_for()
-    page.get_by_role("button", name="Check this run").wait_for(state="detached")
-    page.goto(address)
-    page.locator(".runs-table .verdict-critical").wait_for()
-    server.close()
+    with serving(tmp_path) as address:
+        tab.goto(f"{address}run?run=run")
+        tab.locator(".verdict-unchecked").wait_for(timeout=30_000)
+        tab.get_by_role("button", name="Check this run").click()
+        tab.locator(".verdict-critical").wait_for(timeout=PATIENCE_S * 1000)
+        tab.locator("#incidents .incident.critical").first.wait_for()
+        tab.get_by_role("button", name="Check this run").wait_for(state="detached")
+        tab.goto(address)
+        tab.locator(".runs-table .verdict-critical").wait_for()

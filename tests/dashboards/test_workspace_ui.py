@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ from page_client import RUN
 from synthetic_run import eventful, many, values
 from watched import Watched, serving, watching
 
-from dashboards.server import prepare
 from stabilizer.runs.writer import RunWriter
 
 pytestmark = pytest.mark.ui
@@ -172,29 +170,27 @@ def test_a_pan_over_twenty_runs_of_a_hundred_metrics_is_quick_and_draws_what_is_
         writer.status("finished", 300, force=True)
         writer.summary(verdict="healthy", worst=None, force=True)
         writer.close()
-    server, address = prepare([folder], port=0)
-    threading.Thread(target=server.run, daemon=True).start()
-    page, watched = tab, Watched(tab, address)
-    names = ",".join(f"r{run:02}" for run in range(20))
-    page.goto(f"{address}workspace?runs={names}")
-    watched.until(lambda: page.evaluate(LINES, "layers/0/norm") == 20)
-    assert page.locator(".workspace-chart").count() == 100
-    near = page.evaluate(f"[...{SPACE}.charts.values()].filter(chart => chart.near).length")
-    asked = page.evaluate(f"[...{SPACE}.charts.values()].filter(chart => chart.have.size).length")
-    assert near < 30 and asked < 40
-    titles = page.locator(".workspace-chart .chart-title").all_inner_texts()
-    assert titles[:12] == [f"layers/{place}/norm" for place in range(12)]
-    took = page.evaluate(
-        f"""async () => {{
-          const space = {SPACE}, took = [];
-          for (let at = 0; at < 15; at += 1) {{
-            const began = space.drawn.count;
-            space.pan(0.01);
-            while (space.drawn.count === began) await new Promise(requestAnimationFrame);
-            took.push(space.drawn.ms);
-          }}
-          return took.sort((a, b) => a - b);
-        }}"""
-    )
-    server.close()
+    with serving(folder) as address:
+        watched = Watched(tab, address)
+        names = ",".join(f"r{run:02}" for run in range(20))
+        tab.goto(f"{address}workspace?runs={names}")
+        watched.until(lambda: tab.evaluate(LINES, "layers/0/norm") == 20)
+        assert tab.locator(".workspace-chart").count() == 100
+        near = tab.evaluate(f"[...{SPACE}.charts.values()].filter(chart => chart.near).length")
+        asked = tab.evaluate(f"[...{SPACE}.charts.values()].filter(chart => chart.have.size).length")
+        assert near < 30 and asked < 40
+        titles = tab.locator(".workspace-chart .chart-title").all_inner_texts()
+        assert titles[:12] == [f"layers/{place}/norm" for place in range(12)]
+        took = tab.evaluate(
+            f"""async () => {{
+              const space = {SPACE}, took = [];
+              for (let at = 0; at < 15; at += 1) {{
+                const began = space.drawn.count;
+                space.pan(0.01);
+                while (space.drawn.count === began) await new Promise(requestAnimationFrame);
+                took.push(space.drawn.ms);
+              }}
+              return took.sort((a, b) => a - b);
+            }}"""
+        )
     assert took[len(took) // 2] <= PAN_MS, took

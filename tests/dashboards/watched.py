@@ -82,9 +82,9 @@ def watching(page: Any, address: str) -> Iterator[Watched]:
 
 
 @contextmanager
-def serving(folder: Path) -> Iterator[str]:
+def serving(folder: Path, **how: Any) -> Iterator[str]:
     """The address of a dashboard that shows a folder for a while."""
-    server, address = prepare([folder], port=0)
+    server, address = prepare([folder], port=0, **how)
     threading.Thread(target=server.run, daemon=True).start()
     yield address
     server.close()
