@@ -394,7 +394,7 @@ def _fell(view: RunView) -> str:
             continue
         held = _held(values)
         low = held[int(held.argmax()) :].min()
-        if low <= (1 - FALLEN) * held.max() and values[-1] <= FALLEN * values.max() and held[-1] <= FALLEN * held.max():
+        if low <= (1 - FALLEN) * held.max() and held[-1] <= FALLEN * held.max():
             what = "reward" if name == "reward/mean" else name.split("/")[1]
             return f"the {what} fell from {values.max():.3g} to {low:.2g}"
     return ""
