@@ -37,17 +37,22 @@ ARMS = (
     Change("rate", {"control/lr_scale": 2.0}),
     Change("both at once", {"control/prompts": 24, "control/lr_scale": 2.0}),
 )
-PLAN = live.Plan(
-    NAME, TASK, OVERRIDES, steps=LOOK + AFTER, every=20, symptom=("reward/noise-floor", "reward/oscillation"),
-    planned=PLANNED,
+SYMPTOM = ("reward/noise-floor", "reward/oscillation")
+BY_PEOPLE = live.Plan(
+    NAME, TASK, OVERRIDES, steps=LOOK + AFTER, every=20, symptom=SYMPTOM, planned=PLANNED,
+    readings=(live.Reading("accuracy/val", title="Live, changed by a person"),),
 )  # fmt: skip
+PEOPLE = (
+    live.Way("nobody acts"),
+    live.Way("a person, when seen", turns="prompts=24", change="prompts 12 → 24"),
+    live.Way("the rate, when seen", turns="lr_scale=2", change="lr_scale 1 → 2"),
+)
+PLAN = live.Plan(NAME, TASK, OVERRIDES, steps=LOOK + 2 * AFTER, every=20, symptom=SYMPTOM, planned=PLANNED)
 WAYS = (
     live.Way("nobody acts"),
     live.Way("auto-safe", "auto-safe"),
     live.Way("auto-full", "auto-full"),
-    live.Way("a person approves", "approve", approves=True),
     live.Way("a person, when seen", turns="prompts=24", change="prompts 12 → 24"),
-    live.Way("the rate, when seen", turns="lr_scale=2", change="lr_scale 1 → 2"),
 )
 TRIED = 3
 """Seeds of which a snapshot is taken."""
@@ -63,10 +68,11 @@ def measure(seeds: Sequence[int], tell: Tell, *, record: bool = True) -> None:
     """All of it: the recorded run, the twins, and what was tried from the look on."""
     if record:
         shared.record(
-            NAME, TASK, [*OVERRIDES, "validation.every=20"], steps=LOOK + 2 * AFTER, planned=PLANNED, seed=seeds[0],
-            mode="auto-safe", turns={LOOK: "prompts=24"},
+            NAME, TASK, [*OVERRIDES, "validation.every=20"], steps=LOOK + AFTER, planned=PLANNED, seed=seeds[0],
+            mode="auto-safe",
         )  # fmt: skip
     shared.write(NAME, [tried(seeds[:TRIED], tell)], {}, twins(seeds, tell))
+    live.keep(BY_PEOPLE, PEOPLE, seeds, tell)
     live.keep(PLAN, WAYS, seeds, tell)
     logged.keep(NAME)
 

@@ -24,7 +24,6 @@ from stabilizer.core.records import Finding
 from stabilizer.live.session import Session
 from stabilizer.output.report import write_text
 from stabilizer.output.report.case_study import SYMPTOMS
-from stabilizer.runs.requests import ask
 from stabilizer.training.config import load_config
 from stabilizer.training.loop import Trainer
 
@@ -63,17 +62,13 @@ class Sign(NamedTuple):
 
 
 def record(
-    name: str, task: str, overrides: Sequence[str], *, steps: int, seed: int, mode: Mode, planned: int = 0,
-    turns: Mapping[int, str] | None = None,
-) -> None:  # fmt: skip
-    """The recorded run of a case; `turns` are knobs turned by a person, as `stabilizer fix RUN set` does, after a step.
-    `planned` is the length that schedules know."""
+    name: str, task: str, overrides: Sequence[str], *, steps: int, seed: int, mode: Mode, planned: int = 0
+) -> None:
+    """The recorded run of a case; `planned` is the length that schedules know."""
     build = BUILD / name / "run"
     shutil.rmtree(build, ignore_errors=True)
     config = load_config(task, [*overrides, *QUIET[1:]], steps=planned or steps, seed=seed)
     for tick in Session.start(config, build, mode).run():
-        if turns and tick.step in turns:
-            ask(build, "set", turns[tick.step])
         if tick.step >= steps:
             break
     for part in RECORDS:

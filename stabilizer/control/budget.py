@@ -115,11 +115,16 @@ def resting(memory: Memory, step: int) -> bool:
     return memory.rested_from is not None and 0 <= step - memory.rested_from < COOLDOWN
 
 
-def quiet_hours(view: RunView) -> str:
-    """Why nothing is changed now despite a suspected cause; empty if changes are allowed."""
+def warming_up(view: RunView) -> str:
+    """Why only what does not depend on the rate is changed now; empty if other changes are allowed."""
     warmup = view.config("optim.warmup_steps") or 0
     if isinstance(warmup, (int, float)) and view.step <= warmup:
         return f"the learning rate warms up until step {warmup:g}"
+    return ""
+
+
+def quiet_hours(view: RunView) -> str:
+    """Why nothing is changed now despite a suspected cause; empty if changes are allowed."""
     resumed = max((event.step for event in view.events(("resume",))), default=None)
     if resumed is not None and view.step - resumed < AFTER_RESUME:
         return f"the run was resumed {view.step - resumed} steps ago"

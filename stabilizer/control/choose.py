@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal
 
-from stabilizer.control.budget import MAX_FAILURES, Refusal, quiet_hours, resting
+from stabilizer.control.budget import MAX_FAILURES, Refusal, quiet_hours, resting, warming_up
 from stabilizer.core.records import Cause
 from stabilizer.remedies import LIKELY, LOWER_LR, RESTORE, ROLL_BACK, fitting
 from stabilizer.remedies.base import Change, Remedy
@@ -46,16 +46,32 @@ def choose(now: Situation) -> Proposal | Refusal:
     for remedy in remedies:
         if found := _fitting(remedy, now):
             return found
-    return Refusal("outdated", "no untried remedy fits")
+    return _nothing_fits(now)
+
+
+def _nothing_fits(now: Situation) -> Refusal:
+    waits = _warming(now)
+    return Refusal("limit", waits) if waits else Refusal("outdated", "no untried remedy fits")
+
+
+def _warming(now: Situation) -> str:
+    """Why an automatic mode changes only what does not depend on the rate; empty if it may change anything."""
+    return warming_up(now.view) if now.acts and not now.critical else ""
 
 
 def _fitting(remedy: Remedy, now: Situation) -> Proposal | None:
     """The proposal of a remedy; None if it was tried, objects or can't help this run."""
-    if (now.tried(remedy.id) and remedy.id != now.asked) or remedy.objection(now):
+    if _passed_over(remedy, now) or remedy.objection(now):
         return None
     onset = remedy.onset(now)
     change = change_of(remedy, now, onset)
     return None if change is None else proposal(remedy, change, onset, now)
+
+
+def _passed_over(remedy: Remedy, now: Situation) -> bool:
+    """Whether it was tried already, or has to wait until the learning rate has warmed up."""
+    tried = now.tried(remedy.id) and remedy.id != now.asked
+    return tried or (now.cause.id not in remedy.in_warm_up and bool(_warming(now)))
 
 
 def _left_alone(now: Situation) -> str:

@@ -34,6 +34,8 @@ class Remedy:
     safety: ClassVar[Literal["soft", "hard", "advice"]]
     answers: tuple[str, ...]
     """Causes it treats."""
+    in_warm_up: ClassVar[tuple[str, ...]] = ()
+    """Causes it may treat automatically while the learning rate warms up: those that the rate does not change."""
     dose: ClassVar[Dose | None] = None
     """The change of one knob; None for remedies that only give orders or decide otherwise."""
     objections: ClassVar[tuple[Callable[[Situation], str | None], ...]] = ()

@@ -20,7 +20,8 @@ class GrowBatch(Remedy):
 
     What it does
         Doubles the prompts of a step; if they are at their maximum, halves the number of updates per step. The learning
-        rate does not change. If groups fell silent, for example because prompts became too hard, prompts are increased
+        rate does not change. A batch that is too small is grown while the rate warms up, too: its noise does not depend
+        on the rate. If groups fell silent, for example because prompts became too hard, prompts are increased
         until as many groups have spread as before. This helps as long as groups are silent, so the change is kept
         unless the run gets worse.
 
@@ -47,6 +48,7 @@ class GrowBatch(Remedy):
     id = "grow-batch"
     safety = "soft"
     answers = ("batch-too-small", "noise-floor", *SILENCING)
+    in_warm_up = ("batch-too-small",)
     horizon = 60
     by_hand = "use twice as many prompts per update"
     why = "twice the prompts halve the variance of the gradient"

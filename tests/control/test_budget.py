@@ -16,6 +16,7 @@ from stabilizer.control.budget import (
     resting,
     too_expensive,
     too_often,
+    warming_up,
 )
 from stabilizer.core.knobs import Controls
 from stabilizer.core.records import Action
@@ -147,11 +148,14 @@ def test_actions_that_people_began_are_no_trials_whatever_they_are_called() -> N
 def test_nothing_is_changed_while_the_rate_warms_up_or_just_after_a_resume() -> None:
     about = {"config": {"optim": {"warmup_steps": 20}}}
     run = history({"reward/mean": "0.5x60"}, about=about, events=[(49, "resume")])
-    assert "warms up" in quiet_hours(run.view(20)) and not quiet_hours(run.view(30))
+    assert "warms up" in warming_up(run.view(20)) and not warming_up(run.view(30))
     assert "resumed" in quiet_hours(run.view(55)) and not quiet_hours(run.view(60))
 
 
 @pytest.mark.parametrize("value", ["nonsense", None, [1]])
 def test_a_configuration_that_says_nothing_sensible_stops_nothing(value) -> None:
     run = history({"reward/mean": "0.5x60"}, about={"config": {"optim": {"warmup_steps": value}, "steps": value}})
-    assert quiet_hours(run.view()) == "" and too_expensive(Memory(), LEAST_EXTRA, run.view()) is None
+    assert (
+        quiet_hours(run.view()) == warming_up(run.view()) == ""
+        and too_expensive(Memory(), LEAST_EXTRA, run.view()) is None
+    )

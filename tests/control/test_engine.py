@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import pytest
 
 from stabilizer.control import follow_up
-from stabilizer.control.budget import affordable
-from stabilizer.control.choose import candidates, proposal
+from stabilizer.control.budget import Refusal, affordable
+from stabilizer.control.choose import Proposal, candidates, choose, proposal
 from stabilizer.control.context import follows_restoring, reward_is_back
 from stabilizer.control.engine import RemedyEngine
 from stabilizer.control.fork import Comparison, Fork
@@ -1146,3 +1146,14 @@ def test_what_the_reward_reached_while_its_judge_was_broken_is_no_height_to_go_b
     run = Simulation("auto-full").run(120)
     at = ROLL_BACK.onset(replace(need(run, "undetermined", fell, onset=100, view=paid), findings=(doubt,)))
     assert at == 94 if doubted else at > 100
+
+
+def test_while_the_rate_warms_up_only_a_batch_that_is_too_small_is_changed() -> None:
+    run = Simulation("auto-safe", cause=lambda knobs: False).run(60)
+    run.history.about["config"] = {"optim": {"warmup_steps": 286}}
+    noisy = Finding("reward/noise-floor", "warn", "", 40, 60, 60, incident=1)
+    found = choose(need(run, "batch-too-small", noisy))
+    assert isinstance(found, Proposal) and (found.remedy.id, found.handling) == ("grow-batch", "apply")
+    for cause in ("prompts-too-hard", "noise-floor", "lr-too-high"):
+        refused = choose(need(run, cause, noisy))
+        assert isinstance(refused, Refusal) and "warms up until step 286" in refused.text

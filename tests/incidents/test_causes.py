@@ -535,3 +535,11 @@ def test_larger_steps_show_in_the_pace_of_the_root_of_the_kl(pace, faster) -> No
     run = history({"policy/kl_ref": " ".join(f"{far**2:.6f}x1" for far in way)})
     case = Case([Finding("policy/kl-runaway", "critical", "", 15, 20, 60)], run.view())
     assert bool(case.hastened) == faster
+
+
+def test_a_critic_that_never_learned_from_batches_that_hide_progress_is_not_the_first_cause() -> None:
+    series = {"reward/mean": "0.2~0.12x200", "batch/prompts": "12x200", "optim/updates": "2x200"}
+    both = {"reward/noise-floor": 1, "value/critic-failure": 1}
+    assert told(both, series, baseline=0.0)[0].id == "batch-too-small"
+    assert told(both, series, baseline=0.6)[0].id == "critic-broken", "it had learned before"
+    assert told({"value/critic-failure": 1}, series, baseline=0.0)[0].id == "critic-broken"

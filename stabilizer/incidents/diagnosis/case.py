@@ -127,10 +127,18 @@ class Case:
         """
         for found in sorted(self.findings, key=lambda f: f.onset_step):
             late = step + (MARGIN if is_integrity(found.id) else SOON) * self.spacing
-            known = found.severity != "info" and found.id not in UNDATED
+            known = found.severity != "info" and found.id not in UNDATED and found is not self.untaught
             if known and stage(found.id) < STAGES.index(of) and found.onset_step <= late:
                 return found
         return None
+
+    @property
+    def untaught(self) -> Finding | None:
+        """The finding of a critic that never learned, where batches hide any progress: they teach a critic as little
+        as they teach the policy."""
+        noisy, critic = self.find("reward/noise-floor"), self.find("value/critic-failure")
+        hidden = noisy is not None and noisy.severity != "info"
+        return critic if hidden and critic is not None and critic.evidence.get("baseline") == 0.0 else None
 
     def recent(self, name: str) -> float | None:
         """The median of a metric's newest rows."""

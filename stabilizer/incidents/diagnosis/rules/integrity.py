@@ -183,6 +183,8 @@ def critic_broken(case: Case) -> Verdict:
     found = case.find("value/critic-failure")
     if found is None:
         return NO
+    if found is case.untaught:
+        return UNLIKELY, [found.summary, "but it never learned: such batches teach a critic as little"]
     first = case.led("value/explained_variance")
     return (0.8, [found.summary, first]) if first else (SIGNATURE, [found.summary])
 
