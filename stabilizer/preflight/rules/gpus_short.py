@@ -7,7 +7,8 @@ Why it matters
     Ray and the launchers wait for GPUs that never come: the run loads a part of its models and hangs, without an
     error, often with one GPU idle.
 Exceptions
-    Nothing is said where a number is not known, of several nodes, and of trainers with one process per GPU.
+    Nothing is said where a number is not known, of several nodes, and of trainers with one process per GPU. A script
+    shows one machine, and others may join its Ray cluster: there it is a warning.
 Fix
     Let models share GPUs, or ask for fewer.
 References
@@ -28,21 +29,24 @@ ID = "gpus/too-few"
 def check(view: View) -> Iterator[Finding]:
     """One finding where the groups need more than is there."""
     placed = _placed(view)
-    if placed is None:
-        return
-    parts = {name: int(gpus) for name, gpus in placed.parts.items() if gpus}
-    need, have = sum(parts.values()), view.config.gpus or placed.have or view.config.parsed.hints.get("gpus")
-    if not have or need <= have:
-        return
+    told = view.config.gpus or (placed.have if placed else None)
+    have = told or view.config.parsed.hints.get("gpus")
+    parts = {name: int(gpus) for name, gpus in placed.parts.items() if gpus} if placed else {}
+    if have and sum(parts.values()) > have:
+        yield _short(view, parts, placed.share if placed else "", f"{have:g}", told is not None)
+
+
+def _short(view: View, parts: dict[str, int], share: str, have: str, told: bool) -> Finding:
+    need = f"{sum(parts.values())} GPUs"
     each = " + ".join(f"{gpus} ({name})" for name, gpus in parts.items())
-    sums = f"{each} = {need} GPUs" if len(parts) > 1 else f"{need} GPUs"
-    yield found(
+    sums = f"{each} = {need}" if len(parts) > 1 else need
+    return found(
         view,
-        "critical",
+        "critical" if told else "warn",
         _key(view),
-        f"the models are placed on {sums}, and {have:g} are there",
+        f"the models are placed on {sums}, and {have} are there{'' if told else ', unless other machines join'}",
         why="The launcher waits for GPUs that never come: the run hangs without an error.",
-        how=f"{placed.share}; or {need} GPUs",
+        how=f"{share}; or {need}",
         sure="likely",
         source="OpenRLHF/OpenRLHF#951",
     )
