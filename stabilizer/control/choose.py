@@ -71,7 +71,9 @@ def _fitting(remedy: Remedy, now: Situation) -> Proposal | None:
 def _passed_over(remedy: Remedy, now: Situation) -> bool:
     """Whether it was tried already, or has to wait until the learning rate has warmed up."""
     tried = now.tried(remedy.id) and remedy.id != now.asked
-    return tried or (now.cause.id not in remedy.in_warm_up and bool(_warming(now)))
+    shown_by = remedy.in_warm_up.get(now.cause.id)
+    shown = any(finding.id == shown_by for finding in now.members)
+    return tried or (not shown and bool(_warming(now)))
 
 
 def _left_alone(now: Situation) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import ClassVar, Literal
 
 from stabilizer.core.knobs import Change as Change
@@ -34,8 +35,8 @@ class Remedy:
     safety: ClassVar[Literal["soft", "hard", "advice"]]
     answers: tuple[str, ...]
     """Causes it treats."""
-    in_warm_up: ClassVar[tuple[str, ...]] = ()
-    """Causes it may treat automatically while the learning rate warms up: those that the rate does not change."""
+    in_warm_up: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    """Cause -> the finding that shows it whatever the learning rate: such a cause may be treated during warm-up."""
     dose: ClassVar[Dose | None] = None
     """The change of one knob; None for remedies that only give orders or decide otherwise."""
     objections: ClassVar[tuple[Callable[[Situation], str | None], ...]] = ()

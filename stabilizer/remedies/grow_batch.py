@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 
 from stabilizer.remedies.base import SILENCE, Change, Remedy
 from stabilizer.remedies.doses import MOST_PROMPTS, Scale, more_prompts
@@ -20,10 +21,10 @@ class GrowBatch(Remedy):
 
     What it does
         Doubles the prompts of a step; if they are at their maximum, halves the number of updates per step. The learning
-        rate does not change. A batch that is too small is grown while the rate warms up, too: its noise does not depend
-        on the rate. If groups fell silent, for example because prompts became too hard, prompts are increased
-        until as many groups have spread as before. This helps as long as groups are silent, so the change is kept
-        unless the run gets worse.
+        rate does not change. A warning of `reward/noise-floor` is answered during warm-up too: the noise of a batch
+        does not depend on the rate. If groups fell silent, for example because prompts became too hard, prompts are
+        increased until as many groups have spread as before. This helps as long as groups are silent, so the change is
+        kept unless the run gets worse.
 
     For
         A reward that is flat or swings because the gradient is mostly noise. A batch in which fewer groups have spread.
@@ -48,7 +49,7 @@ class GrowBatch(Remedy):
     id = "grow-batch"
     safety = "soft"
     answers = ("batch-too-small", "noise-floor", *SILENCING)
-    in_warm_up = ("batch-too-small",)
+    in_warm_up = MappingProxyType({"batch-too-small": "reward/noise-floor"})
     horizon = 60
     by_hand = "use twice as many prompts per update"
     why = "twice the prompts halve the variance of the gradient"

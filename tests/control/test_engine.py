@@ -1154,6 +1154,9 @@ def test_while_the_rate_warms_up_only_a_batch_that_is_too_small_is_changed() -> 
     noisy = Finding("reward/noise-floor", "warn", "", 40, 60, 60, incident=1)
     found = choose(need(run, "batch-too-small", noisy))
     assert isinstance(found, Proposal) and (found.remedy.id, found.handling) == ("grow-batch", "apply")
-    for cause in ("prompts-too-hard", "noise-floor", "lr-too-high"):
-        refused = choose(need(run, cause, noisy))
+    silent = Finding("reward/no-signal", "warn", "", 40, 60, 60, incident=1)
+    for cause, shown in (
+        ("prompts-too-hard", noisy), ("noise-floor", noisy), ("lr-too-high", noisy), ("batch-too-small", silent),
+    ):  # fmt: skip
+        refused = choose(need(run, cause, shown))
         assert isinstance(refused, Refusal) and "warms up until step 286" in refused.text

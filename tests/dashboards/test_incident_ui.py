@@ -67,7 +67,7 @@ def test_a_hard_change_is_asked_for_only_after_its_cost_was_read(watched: Watche
 def test_a_pasted_configuration_is_judged_and_none_of_the_pages_asks_another_host(watched: Watched, served) -> None:
     page = watched.page
     page.goto(f"{watched.address}preflight")
-    page.get_by_label("Configuration, or the script").fill("num_generations: 8\nlogging_step: 3\n")
+    page.get_by_label("Configuration, or the script").fill("num_generations: 8\nscale_rewards: true\nlogging_step: 3\n")
     page.get_by_role("button", name="Check").click()
     page.get_by_text("keys/unknown").first.wait_for()
     page.get_by_role("link", name="Detectors").click()

@@ -16,7 +16,7 @@ KNOBS = Knobs(
     lr_scale=1.0, beta=0.5, kl_kind="k3", epsilon_low=0.2, epsilon_high=0.2, entropy_coef=0.0, entropy_target=0.0,
     inner_epochs=1, minibatches=1, filter_groups="off", mask_truncated=False, overlong_buffer=0.0, mismatch="none",
     max_grad_norm=1.0, prompts=2, group_size=2, temperature=1.0, max_completion=4, head_float32=True,
-    validate_every=0, advantage="group_mean",
+    validate_every=0, advantage="group_mean", average="token",
 )  # fmt: skip
 LENGTHS = [1, 3, 2, 4]
 
