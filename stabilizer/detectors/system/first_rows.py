@@ -80,13 +80,14 @@ class FirstRows(Detector):
 
     Signature
         In a log of fewer than 25 rows, one of these holds in every row (the first two also in a longer one): the
-        entropy is that of random tokens, no answer earns anything, each answer is cut at the limit, the answers of each
-        group earn the same, the gradient is exactly 0, one of several reward functions gives next to nothing (`info`),
-        the learning rate is 0 after the first row. Or the KL to the reference is 5 nats/token or more. Or, over the
-        rows: the entropy fell to nothing; the reward fell by 60 % while the KL or the gradient norm rose far, or while
-        answers grew; the KL is negative; the KL coefficient is without bound; the critic explains nothing of large
-        returns; no finished episode is reported. A fact that shows a failure with a detector of its own is reported as
-        that failure, as `rollout/truncation` where every answer is cut; the others are reported under this name.
+        entropy is that of random tokens, no answer earns anything or all get one penalty, each answer is cut at the
+        limit, the answers of each group earn the same, the gradient is exactly 0, one of several reward functions gives
+        next to nothing (`info`), the learning rate is 0 after the first row. Or the KL to the reference is 5 nats/token
+        or more. Or, over the rows: the entropy fell to nothing; the reward fell by 60 % while the KL or the gradient
+        norm rose far, or while answers grew; the KL is negative; the KL coefficient is without bound; the critic
+        explains nothing of large returns; no finished episode is reported. A fact that shows a failure with a detector
+        of its own is reported as that failure, as `rollout/truncation` where every answer is cut; the others are
+        reported under this name.
 
     Why it matters
         These facts need no trend. A run that begins like this wastes every further hour.
@@ -195,9 +196,8 @@ def same_rewards(view: RunView) -> Fact | None:
     share, spread = _all(view, "reward/zero_std_frac"), _all(view, "reward/std_group")
     if not ((share is not None and share.min() >= NEARLY_ALL) or (spread is not None and not spread.any())):
         return None
-    mean = _all(view, "reward/mean")
-    if mean is not None and len(mean) > 1 and not mean.any():
-        return None  # reported by `nothing_earned`
+    if nothing_earned(view):
+        return None  # reported as that
     return Fact(
         "same-rewards", "warn", "the answers of every group earn the same, so no advantage and no gradient is left",
         "dead-groups",
@@ -207,16 +207,24 @@ def same_rewards(view: RunView) -> Fact | None:
 
 
 def nothing_earned(view: RunView) -> Fact | None:
-    """No answer earned anything."""
+    """No answer earned anything, or each got the same penalty."""
     mean = _all(view, "reward/mean", 2)
-    if mean is None or mean.any():
+    if mean is None or np.ptp(mean) or mean[0] > 0:
+        return None
+    if mean[0] and (len(mean) < SOME_ROWS or _differ(view)):
         return None
     return Fact(
-        "no-reward", "warn", "the reward is 0 for every answer", "reward-fault",
+        "no-reward", "warn", f"the reward is {mean[0]:.4g} for every answer", "reward-fault",
         "print one completion and call the reward function on it yourself: a verifier that raises or times out"
-        " (math_verify outside the main thread, a missing package) scores everything 0, and so do a format that the"
-        " model does not write, answers cut before their result, and prompts that are too hard", GUESSED,
+        " (math_verify outside the main thread, a missing package) scores all answers alike, and so do a format that"
+        " the model does not write, answers cut before their result, and prompts that are too hard", GUESSED,
     )  # fmt: skip
+
+
+def _differ(view: RunView) -> bool:
+    """Whether a row says that some answers earned more than others."""
+    spreads = [_all(view, name) for name in ("reward/std", "reward/std_group")]
+    return any(spread is not None and spread.any() for spread in spreads)
 
 
 def silent_parts(view: RunView) -> str:
