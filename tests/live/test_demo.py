@@ -33,6 +33,7 @@ def run(*words: str, **options) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=200, stdin=subprocess.DEVNULL, **options)
 
 
+@pytest.mark.slow
 def test_a_slow_machine_is_a_note_and_never_the_verdict_on_the_training(tmp_path: Path) -> None:
     file = tmp_path / "reward.py"
     file.write_text(SLOW_MACHINE)
