@@ -106,7 +106,7 @@ class NoiseFloor(Detector):
         centre, error = cosines.mean(), 2 * cosines.std() / np.sqrt(len(cosines))
         if max(error, centre + error) >= self.common:
             return ""
-        return f"; gradients of two minibatches do not agree (cosine {centre:.2f} ± {error:.2f})"
+        return f"; gradients of two minibatches do not agree (cosine {centre:z.2f} ± {error:.2f})"
 
     @staticmethod
     def _size(view: RunView, level: float) -> float:
