@@ -145,13 +145,14 @@ def _line(incident: Incident, run: str) -> html.Div:
 def _fix(newest: TrialStory) -> html.Div:
     last = newest.entries[-1]
     said = last.text or next((entry.text for entry in reversed(newest.entries) if entry.text), "")
+    turned = [change for change in change_words(newest.change) if change not in said]
     return html.Div(
         [
             html.Strong(f"{ENTRY_ICONS.get(last.entry, '○')} fix"),
             html.Code(newest.remedy),
             pill(last.entry, f"entry-{last.entry}"),
             html.Span(f"step {last.step:,}", className="quiet small"),
-            html.Span(" · ".join((*change_words(newest.change), said)), className="said", title=said),
+            html.Span(" · ".join((*turned, said)), className="said", title=said),
         ],
         className="card now-line fix" if newest.made else "card now-line",
     )
