@@ -8,8 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from bench import trust
 from bench.trust import goals
 
@@ -20,7 +18,6 @@ OF_THE_MACHINE = {"No pause above 250 ms, and a row costs the same at the end", 
 """Promises about time, which other work on the machine may break: they are reported, not tested."""
 
 
-@pytest.mark.slow
 def test_every_promise_of_the_quick_tier_holds_but_the_known_ones(tmp_path: Path) -> None:
     # A process of its own: the attacks fork, and replace functions of the system.
     command = [sys.executable, "-m", "bench", "trust", "--quick", "-o", str(tmp_path / "table.json")]
