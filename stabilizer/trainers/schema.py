@@ -105,7 +105,7 @@ class Schema:
     together: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Key that it names in an objection -> those that a person may change instead."""
     means: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    """Key that is often misread -> what it does, and the source that says so."""
+    """Key that is often misread -> what it does, and the source for that."""
     bugs: tuple[Bug, ...] = ()
     """Bugs of its releases that a configuration may meet."""
     hyphens: bool = False

@@ -73,7 +73,7 @@ TROUBLES = (
         id="verl/reward-source-unsaid",
         shows=("^NotImplementedError$",), frames=("reward_score/__init__.py", "compute_score"), innermost=True,
         cause=_NO_REWARD, fix=_GIVE_REWARD, source=_SCORES, certainty="certain", kind="config-error",
-        example='  File "/root/verl/verl/utils/reward_score/__init__.py", line 48, in _default_compute_score\nNotImplementedError',
+        example='  File "/home/user/verl/verl/utils/reward_score/__init__.py", line 48, in _default_compute_score\nNotImplementedError',
     ),
     Trouble(
         id="verl/reward-column",

@@ -120,7 +120,7 @@ SAVED = {"/incident": f"?run={RUN}&n=2", "/completions": f"?run={RUN}&step=10", 
 
 
 def choose(menu: Any, kind: str) -> None:
-    """Open a chart's menu and press in it, in one go: a page that is drawn anew in between would close it."""
+    """Open a chart's menu and press in it, in one go: a page that is redrawn in between would close it."""
     menu.evaluate("(menu, kind) => { menu.open = true; menu.querySelector(`[data-save=${kind}]`).click() }", kind)
 
 
@@ -237,7 +237,7 @@ def test_a_fix_is_approved_in_the_browser_and_the_trainer_applies_it(training: t
     page.emulate_media(color_scheme="dark")
     page.goto(address)
     page.locator(".graph .main-svg").first.wait_for(timeout=60_000)
-    # It goes back, which wants two presses. The page is drawn anew all the time, and a proposal may end before it is
+    # A return to a checkpoint takes two presses. The page is redrawn all the time, and a proposal may end before it is
     # answered, so both are pressed until the trainer has the answer.
     page.locator("#now summary", has_text="Approve").first.wait_for(timeout=120_000)
     (run,) = folder.iterdir()
@@ -260,7 +260,7 @@ def test_a_fix_is_approved_in_the_browser_and_the_trainer_applies_it(training: t
     done = page.locator(".entry-applied, .entry-verified, .entry-reverted")  # a trial may be over by the time it shows
     page.locator("#journal").locator(done).first.wait_for(timeout=60_000)
     page.locator("#journal").get_by_text("control/lr_scale").first.wait_for(timeout=60_000)
-    watched.until(lambda: page.evaluate(zoom) == chosen)  # also where a chart that joined had all drawn anew
+    watched.until(lambda: page.evaluate(zoom) == chosen)  # also where a chart that joined had all charts redrawn
 
     page.locator("#find").fill("control/lr_scale")
     watched.until(lambda: page.locator(".chart .js-plotly-plot").count() == 1)

@@ -35,7 +35,7 @@ def test_completions_are_walked_searched_and_shared(watched: Watched, served: tu
     page.locator("mark.hit").first.wait_for()
     watched.until(lambda: page.locator(".sample").count() == 3)
     address_has(watched, "q=says+2")
-    page.get_by_label("switch between light and dark").click()  # the page is drawn anew, at the same place
+    page.get_by_label("switch between light and dark").click()  # the page is redrawn, at the same place
     page.locator("html[data-mantine-color-scheme=dark]").wait_for()
     page.locator("#completions-where", has_text="step 10").wait_for()
     page.reload()

@@ -38,7 +38,7 @@ class Watched:
         return self
 
     def last_step(self) -> int:
-        """The newest step of the first chart; -1 while it is drawn anew."""
+        """The newest step of the first chart; -1 while it is being redrawn."""
         return self.page.evaluate("document.querySelector('.js-plotly-plot')?.data?.[0]?.x.at(-1) ?? -1")
 
     def zoom(self, graph: Any) -> list[int]:
@@ -52,7 +52,7 @@ class Watched:
             if not before:
                 return False
             box = graph.locator(".nsewdrag").bounding_box()
-            if box is None:  # the page was drawn anew between the two questions
+            if box is None:  # the page was redrawn between the two calls
                 return False
             mouse, y = self.page.mouse, box["y"] + box["height"] / 2
             mouse.move(box["x"] + box["width"] * 0.3, y)
