@@ -65,8 +65,12 @@ install: $(VENV)/.installed ## create the environment (done by the other targets
 demo: $(VENV)/.installed ## train the built-in task with the dashboard live: about two minutes
 	@$(RUN) -m stabilizer demo --remedy $(REMEDY) --port $(PORT) $(if $(VARIANT),--variant $(VARIANT)) $(ARGS)
 
+# Hundreds of tests start processes and browsers, and two cores are few. What failed is run once more, with the machine to
+# itself: the first failure stays in the output, and a fault that is always there fails again.
 test: $(VENV)/.installed ## the test suite
-	@$(RUN) -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -m 'not slow' $(ARGS)
+	@$(RUN) -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -m 'not slow' $(ARGS) || { test $$? = 1 \
+	  && echo 'the tests that failed, once more and alone:' \
+	  && $(RUN) -m pytest --last-failed --last-failed-no-failures none -m 'not slow' $(ARGS); }
 
 test-all: $(VENV)/.installed ## everything: the slow and the browser tests, and training through vLLM
 	@$(RUN) -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --require-browser -m 'not vllm' $(ARGS)

@@ -211,12 +211,23 @@ def training(tmp_path: Path) -> Iterator[tuple[str, Path]]:
         "--port",
         "0",
     ]
-    environment = {**os.environ, "COLUMNS": "400", "HF_HUB_OFFLINE": "1", "PYTHONUNBUFFERED": "1"}
+    environment = {
+        **os.environ,
+        "COLUMNS": "400",
+        "HF_HUB_OFFLINE": "1",
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONFAULTHANDLER": "1",
+    }
     with open(tmp_path / "said.txt", "w") as errors:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment)
     try:
-        line = next((line for line in process.stdout if line.startswith("dashboard: http")), "")
-        assert line, (tmp_path / "said.txt").read_text()
+        printed = []
+        for line in process.stdout:
+            printed.append(line)
+            if line.startswith("dashboard: http"):
+                break
+        else:
+            pytest.fail(f"no dashboard; exit code {process.wait(60)}: {printed} {(tmp_path / 'said.txt').read_text()}")
         threading.Thread(target=process.stdout.read, daemon=True).start()  # it must not wait for us to read on
         yield line.split()[1], tmp_path / "runs"
     finally:
