@@ -117,6 +117,10 @@ class Cause:
     doubt: str = ""
     """Why the cause is only suspected; empty where it is not."""
 
+    def beyond(self, said: str) -> str:
+        """The reasons without those in `said`, the summary of its finding, for a reader who has just read that."""
+        return "" if self.why.removeprefix("possibly ") in said else self.why.replace(said, "").strip("; ")
+
 
 @dataclass(frozen=True, slots=True)
 class RemedyAdvice:

@@ -299,13 +299,16 @@ class _Page(Screen):
         first, *others = causes
         known = first.id != "undetermined"
         text = Text.assemble((plain(first.id), "bold"), f" ({first.confidence:.0%})" if known else "")
-        if first.why.removeprefix("possibly ") not in said:
-            text.append(f": {plain(first.why)}")
+        if rest := first.beyond(said):
+            text.append(f": {plain(rest)}")
         elif not known:
             text.append(": the reason above is one possibility" if first.why.startswith("possibly ") else "")
         self.label("Likely cause" if known else "Cause", text)
         for other in others:
-            self.label("Or else", Text(f"{plain(other.id)} ({other.confidence:.0%}): {plain(other.why)}"))
+            rest = other.beyond(said)
+            self.label(
+                "Or else", Text(f"{plain(other.id)} ({other.confidence:.0%}){': ' if rest else ''}{plain(rest)}")
+            )
 
     def _remedies(self, remedies: Sequence[RemedyAdvice], label: str) -> None:
         """The first in full and some others in one line each; with `everything` all in full."""

@@ -204,3 +204,17 @@ def test_the_quick_encoding_of_a_plain_row_equals_the_general_one(values: dict[s
 
 class Odd(dict):
     """Values that are looked at one by one."""
+
+
+@pytest.mark.parametrize(
+    ("why", "rest"),
+    [
+        ("the norm rose; the rate is high", "the rate is high"),
+        ("the rate is high; the norm rose", "the rate is high"),
+        ("the norm rose", ""),
+        ("possibly the norm rose", ""),
+        ("the rate is high", "the rate is high"),
+    ],
+)
+def test_a_cause_repeats_no_words_of_its_finding(why, rest):
+    assert Cause("x", 0.5, why).beyond("the norm rose") == rest

@@ -119,7 +119,8 @@ def _incident(analysis: Analysis, incident: Incident) -> str:
     shown = _charts_of(analysis, incident)
     plots = "".join(_figure(chart) for chart in shown)
     causes = "".join(
-        f"<li><b>{safe(cause.id)}</b>{_confidence(cause)}<br>{safe(cause.why)}</li>" for cause in leading.causes
+        f"<li><b>{safe(cause.id)}</b>{_confidence(cause)}<br>{safe(cause.beyond(incident.lead.summary))}</li>"
+        for cause in leading.causes
     )
     remedies = "".join(_remedy(remedy, analysis.run.source.trainer) for remedy in leading.remedies)
     head = "What to do" if incident.open else "Next time"

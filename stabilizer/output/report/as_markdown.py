@@ -70,16 +70,17 @@ def _incident(incident: Incident, trainer: str) -> list[str]:
         lines.append(f"- **{md(finding.id)}** ({facts}): {md(finding.summary)}")
     leading = incident.explained
     if leading.causes:
-        lines += ["", "Why:", "", *map(_cause, leading.causes)]
+        lines += ["", "Why:", "", *(_cause(cause, incident.lead.summary) for cause in leading.causes)]
     if leading.remedies:
         lines += ["", f"{'What to do' if incident.open else 'Next time'}, one at a time:", ""]
         lines += [f"{place}. {_remedy(remedy, trainer)}" for place, remedy in enumerate(leading.remedies, 1)]
     return lines
 
 
-def _cause(cause: Cause) -> str:
+def _cause(cause: Cause, said: str) -> str:
     sure = "" if cause.id == "undetermined" else f" ({cause.confidence:.0%})"
-    return f"- **{md(cause.id)}**{sure}: {md(cause.why)}"
+    rest = cause.beyond(said)
+    return f"- **{md(cause.id)}**{sure}{': ' if rest else ''}{md(rest)}"
 
 
 def _remedy(remedy: RemedyAdvice, trainer: str) -> str:
