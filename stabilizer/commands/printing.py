@@ -19,18 +19,14 @@ from stabilizer.core.knobs import change_words
 from stabilizer.core.records import Action, Finding, as_json
 from stabilizer.core.text import plain
 from stabilizer.live.tick import Tick
+from stabilizer.trainers.stabilizer.console import NAMES
 
 EVERY_S = 4.0
 """Seconds between progress lines."""
 
 _STYLE = {"info": "blue", "warn": "yellow", "critical": "bold red"}
-_COLUMNS = (
-    ("reward", "reward/mean", "{:.3f}"),
-    ("train", "accuracy/train", "{:.1%}"),
-    ("held-out", "accuracy/val", "{:.1%}"),
-    ("grad norm", "optim/grad_norm", "{:.3g}"),
-    ("KL(ref)", "policy/kl_ref", "{:.3g}"),
-)
+_FORMS = ("{:.3f}", "{:.1%}", "{:.1%}", "{:.3g}", "{:.3g}")
+_COLUMNS = tuple((title, name, form) for (title, name), form in zip(NAMES.items(), _FORMS, strict=True))
 _WIDTH = 10
 LEGEND = "train: share solved, sampled; held-out: share solved, greedy; KL(ref): nats per token"
 

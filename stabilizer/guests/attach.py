@@ -23,7 +23,7 @@ from stabilizer.guests.states import Keeper
 from stabilizer.guests.trl_follow import follow
 from stabilizer.guests.trl_knobs import TrlKnobs, trl_knobs
 from stabilizer.guests.trl_phases import mark_phases
-from stabilizer.guests.trl_probe import TrlProbe, logged, totals
+from stabilizer.guests.trl_probe import TrlProbe, logged, tell_apart, totals
 from stabilizer.guests.trl_ranks import Ranks, SharedKeeper, fingerprint
 from stabilizer.guests.trl_reference import Reference
 from stabilizer.guests.trl_state import TrlKeeper, why_not
@@ -69,6 +69,8 @@ def attach(
         world=world, keeper=keeper, pay=TrlProbe(trainer) if ranks is None else None, checkpoint_every=checkpoint_every,
     )  # fmt: skip
     guest = _Guest(trainer, run, ranks)
+    if numbered := tell_apart(trainer):
+        guest._say(f"reward functions with the same name are logged with a number: {', '.join(numbered)}")
     found = guest.offer_knobs()
     trainer.add_callback(guest.callback())
     if hasattr(trainer, "_get_grad_norm"):  # of newer releases of transformers

@@ -79,6 +79,16 @@ def logged(trainer: Any) -> Mapping[str, Any]:
     return next((found for name in LOGS if (found := getattr(trainer, name, None))), {})
 
 
+def tell_apart(trainer: Any) -> list[str]:
+    """Number the reward functions that share a name: TRL mixes what it logs of them. Returns the names given."""
+    names = getattr(trainer, "reward_func_names", None) or []
+    shared = {i for i, name in enumerate(names) if names.count(name) > 1}
+    before = list(names)
+    for i in shared:
+        names[i] = f"{names[i]}-{before[: i + 1].count(before[i])}"
+    return [names[i] for i in sorted(shared)]
+
+
 def totals(trainer: Any) -> np.ndarray:
     """The weighted rewards of the newest completions; none if the columns of the functions do not belong together."""
     weights = [float(weight) for weight in getattr(trainer, "reward_weights", ())]

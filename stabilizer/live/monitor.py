@@ -105,7 +105,13 @@ class Monitor:
                 " is saved, asked or remedied until it does"
             )
             self._troubles.append(text)
-            stall = {"kind": "slow-disk", "text": text, "waiting": disk.waiting, "seconds": disk.silent_s}
+            stall = {
+                "kind": "slow-disk",
+                "what": "the disk does not answer",
+                "text": text,
+                "waiting": disk.waiting,
+                "seconds": disk.silent_s,
+            }
             self.declare(step, "note", text, stall=stall)
             return self.watch.ask(STALLED, self.history.view(step))
         if self._disk_since and not disk.behind:

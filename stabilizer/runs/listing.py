@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from stabilizer.core.metrics import is_rl
 from stabilizer.core.records import SEVERITIES, Finding, worst
+from stabilizer.runs.processes import process
 from stabilizer.runs.reader import Read, RunError, read_json, read_records
 from stabilizer.runs.trend import POINTS
 
@@ -163,7 +164,12 @@ def writer_lives(status: dict[str, Any]) -> bool | None:
         return False
     except PermissionError:
         pass
-    return True
+    found = process(pid)
+    if found is None:
+        return True
+    return (
+        found.state != "Z" and status.get("began", found.began) == found.began
+    )  # a number is given again after a while
 
 
 def run_line(path: Path, id: str, now: float) -> RunLine:

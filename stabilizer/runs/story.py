@@ -40,7 +40,7 @@ class Incident:
     number: int
     findings: tuple[Finding, ...]
     lead: Finding
-    """The finding it is named after: the gravest of those it opened with."""
+    """The finding it is named after: the gravest of those with which it became more than a remark."""
     summary: str
     """The summary of that finding from when it last opened or got worse."""
     onset: int
@@ -151,16 +151,19 @@ def _incident_of(lives: Sequence[Sequence[Finding]]) -> Incident:
     """One incident from the records of each of its findings, in the order in which they first appeared."""
     newest = [life[-1] for life in lives]
     ranked = sorted(newest, key=lambda f: (f.state == "resolved", -SEVERITIES.index(f.severity), f.onset_step))
-    first = lives[0][0]
-    with_it = [
-        life for life in lives if (life[0].attempt, life[0].detected_step) == (first.attempt, first.detected_step)
-    ]
-    lead = max(with_it, key=lambda life: SEVERITIES.index(life[0].severity))
+    lead = min(lives, key=_named_first)
     every = [record for life in lives for record in life]
     return Incident(
-        first.incident, tuple(ranked), lead[-1], _summary_when_opened(lead),
+        lead[0].incident, tuple(ranked), lead[-1], _summary_when_opened(lead),
         onset=min(record.onset_step for record in every), detected=min(record.detected_step for record in every),
     )  # fmt: skip
+
+
+def _named_first(life: Sequence[Finding]) -> tuple[bool, int, int, int]:
+    """The order in which findings name an incident: remarks last, then the earliest, then the gravest."""
+    grave = next((record for record in life if record.severity != "info"), life[0])
+    since = grave.detected_step if grave is life[0] else grave.last_step
+    return grave.severity == "info", grave.attempt, since, -SEVERITIES.index(grave.severity)
 
 
 def _summary_when_opened(life: Sequence[Finding]) -> str:

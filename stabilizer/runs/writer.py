@@ -25,6 +25,7 @@ from stabilizer.runs.disk import Disk
 from stabilizer.runs.heartbeats import clear_beats
 from stabilizer.runs.history import History
 from stabilizer.runs.identity import RunFacts, claim, description, newest_attempt
+from stabilizer.runs.processes import process
 from stabilizer.runs.reader import read_json
 from stabilizer.runs.summary import Summary
 from stabilizer.runs.syncer import Syncer
@@ -199,6 +200,7 @@ class RunWriter:
         self._wanted = status
         row: dict[str, Any] = {"state": state, "step": step, "steps": self.about.get("steps"), "t": now}
         row |= {"pid": os.getpid(), "host": socket.gethostname(), "attempt": self.attempt}
+        row |= {"began": own.began} if (own := process(os.getpid())) is not None else {}
         row |= {"remedy": self._remedy} if self._remedy is not None else {}
         row |= {"interventions": made} if made else {}  # lists of runs open no journal
         if not changed:

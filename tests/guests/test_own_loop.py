@@ -19,6 +19,7 @@ import stabilizer
 from stabilizer.analysis.analyse import analyse
 from stabilizer.cli import main
 from stabilizer.guests.own_loop import GuestRun
+from stabilizer.guests.trl_probe import tell_apart
 from stabilizer.runs.reader import RunReader
 from stabilizer.trainers.reading import load
 
@@ -350,3 +351,10 @@ def test_a_trainer_of_an_unknown_version_is_watched_and_its_other_knobs_are_refu
     trainer.train()
     assert RunReader(guest.path).history.view().series("reward/mean").values.tolist() == [0.5] * 3
     assert trainer.state.global_step == 3
+
+
+def test_reward_functions_of_trl_that_share_a_name_are_numbered():
+    trainer = SimpleNamespace(reward_func_names=["format", "right", "format", "format-a"])
+    assert tell_apart(trainer) == ["format-1", "format-2"]
+    assert trainer.reward_func_names == ["format-1", "right", "format-2", "format-a"]
+    assert tell_apart(trainer) == tell_apart(SimpleNamespace()) == [], "nothing shares a name"

@@ -80,6 +80,17 @@ def test_a_finding_is_in_the_tick_of_its_step(tmp_path, stand) -> None:
     assert found == {1: [], 2: [], 3: ["open"], 4: []}
 
 
+def test_a_disk_that_does_not_answer_is_the_cause_of_its_finding(tmp_path) -> None:
+    session = start(tmp_path / "run", 3)
+    steps = session.run()
+    next(steps)
+    session.monitor.writer.disk.behind = True
+    (found,) = session.monitor._disk_news(1)
+    (cause,) = found.causes
+    assert (found.id, cause.id, cause.why) == ("system/stalled", "slow-disk", "the disk does not answer")
+    steps.close()
+
+
 def test_a_step_interrupted_while_it_is_measured_is_left_to_be_made_again(tmp_path, monkeypatch) -> None:
     measure, interrupts = stabilizer.training.loop._measured, [False, False, True]
 

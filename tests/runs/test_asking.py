@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -40,6 +43,23 @@ def test_a_killed_process_does_not_answer_despite_a_recent_heartbeat() -> None:
     assert "process is gone" in over(status("running", 20, **killed), NOW)
     assert over(status("running", 20, **{**killed, "host": "elsewhere"}), NOW) == "", "nobody can see that from here"
     assert over(status("running", 2, **killed), NOW) == "", "it may live in a container"
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc, to know when a process began")
+def test_a_later_process_with_the_number_of_the_runs_own_does_not_count(tmp_path: Path) -> None:
+    writer = RunWriter.create(tmp_path / "run", config={}, argv=[])
+    writer.status("running", 1, t=NOW - 20)
+    wrote = json.loads((tmp_path / "run" / "status.json").read_text())
+    assert over(wrote, NOW) == ""
+    assert "process is gone" in over({**wrote, "began": wrote["began"] - 1}, NOW)
+    writer.close()
+
+
+def test_a_process_that_ended_and_is_not_collected_does_not_answer() -> None:
+    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
+        os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
+        zombie = {"host": socket.gethostname(), "pid": ended.pid}
+        assert "process is gone" in over(status("running", 20, **zombie), NOW)
 
 
 @pytest.mark.parametrize("odd", [{}, {"state": 7}, {"state": None, "t": "x"}, {"state": ["running"]}])

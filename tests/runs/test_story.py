@@ -28,7 +28,7 @@ from synthetic_run import values  # noqa: E402
 
 from dashboards.data.run_registry import Runs  # noqa: E402
 
-FIRST = Finding("reward/no-signal", "info", "78% of groups fail", 6, 10, 10, state="open", incident=1)
+FIRST = Finding("reward/no-signal", "warn", "78% of groups fail", 6, 10, 10, state="open", incident=1)
 JOINED = Finding("policy/kl-runaway", "critical", "KL is 1.1", 5, 23, 23, state="open", incident=1)
 SPIKES = Finding("optim/grad-spike", "warn", "2 spikes, up to 70.9, from 263", 263, 300, 300, state="open", incident=2)
 
@@ -43,6 +43,15 @@ def test_a_title_stays_whatever_joins_the_incident() -> None:
         (after,) = incidents([FIRST, *later])
         assert (after.lead.id, after.summary) == (before.lead.id, before.summary)
         assert after.onset == 5, "when the first of it began"
+
+
+def test_a_remark_names_an_incident_only_until_a_warning_joins() -> None:
+    remark = replace(FIRST, severity="info")
+    again = replace(remark, onset_step=90, detected_step=93, last_step=93, summary="80% of groups fail")
+    (alone,), (after,) = incidents([remark]), incidents([remark, JOINED, replace(remark, state="resolved"), again])
+    assert (alone.lead.id, after.lead.id, after.summary) == ("reward/no-signal", "policy/kl-runaway", "KL is 1.1")
+    (grown,) = incidents([remark, JOINED, replace(remark, severity="critical", last_step=20)])
+    assert grown.lead.id == "reward/no-signal", "it was a warning three steps earlier"
 
 
 def test_the_causes_of_an_incident_are_those_of_the_finding_that_explains_it() -> None:

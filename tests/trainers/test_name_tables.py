@@ -35,6 +35,7 @@ ASSERTED = {
     "trainers.prime_rl.log.AGENT_NAMES":            "test_trainer_logs.py",
     "trainers.prime_rl.console.NAMES":          "test_trainer_logs.py",
     "formats.samples.NAMES":                  "test_dumps.py",
+    "trainers.stabilizer.console.NAMES":         "test_own.py",
     "trainers.skyrl.log.NAMES":                     "test_trainer_logs.py",
     "trainers.skyrl.log.INSTEAD":                   "test_trainer_logs.py",
     "trainers.trl.old_ppo.NAMES":                   "test_trl_ppo.py",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from stabilizer.trainers.console_log import console as printed
 from stabilizer.trainers.reader import Rank, reader
-from stabilizer.trainers.stabilizer import config, exported, log
+from stabilizer.trainers.stabilizer import config, console, exported, log
 from stabilizer.trainers.trainer import Family, Trainer
 
 _SETTINGS = {
@@ -51,6 +52,6 @@ FAMILY = Family(
         ),
         Trainer(id=exported.TRAINER),
     ),
-    readers=(reader(log, Rank.OWN),),
+    readers=(reader(log, Rank.OWN), printed(console)),
     named=exported.named,
 )

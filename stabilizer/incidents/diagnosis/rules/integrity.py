@@ -299,7 +299,9 @@ def located(cause: str) -> Rule:
 
     def rule(case: Case) -> Verdict:
         found = case.find("system/stalled")
-        return (TURNED, [str(found.evidence["what"])]) if found and _stopped_by(found) == cause else NO
+        return (
+            (TURNED, [str(found.evidence.get("what", found.summary))]) if found and _stopped_by(found) == cause else NO
+        )
 
     return rule
 
