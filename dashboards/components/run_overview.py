@@ -25,7 +25,7 @@ from stabilizer.core.knobs import change_words
 from stabilizer.runs.story import Incident, TrialStory
 
 MOST_NOW = 3
-"""Open incidents that stand on top; all are in the list."""
+"""Proposals and open incidents that stand on top; all are in the Journal and in the list."""
 MOST = 20
 """Incidents of one list; older ones have their pages."""
 STATE_WORDS = {
@@ -123,7 +123,9 @@ def _tile(number: KeyNumber, now: int) -> html.Div:
 
 def now(page: Page, runs: Runs, run: str) -> list[Any]:
     """The most important news: proposals that wait for an answer, open incidents, and what became of the newest fix."""
-    said: list[Any] = [trial_card(runs, run, waiting, brief=True) for waiting in page.waiting]
+    said: list[Any] = [trial_card(runs, run, waiting, brief=True) for waiting in page.waiting[:MOST_NOW]]
+    if (more := len(page.waiting) - MOST_NOW) > 0:
+        said.append(dcc.Link(f"{more} more fixes wait for your answer", href=address("/journal", run=run)))
     said += [_line(incident, run) for incident in page.open[:MOST_NOW]]
     if more := len(page.open) - MOST_NOW:
         said += [html.P(f"and {more} more open incidents below", className="quiet small")] if more > 0 else []
@@ -226,7 +228,7 @@ def _incident(incident: Incident, run: str) -> html.Article:
                 ],
                 className="incident-head",
             ),
-            html.P(incident.summary, className="summary"),
+            html.P(incident.told, className="summary"),
             html.P(latest_words(incident), className="quiet small") if incident.latest else None,
             html.P(" · ".join(facts), className="quiet small"),
         ],

@@ -11,7 +11,7 @@ from dashboards.components.actions import buttons
 from dashboards.components.elements import pill
 from dashboards.components.links import address
 from dashboards.data.run_registry import Runs
-from dashboards.data.trials import entry_facts, promise, twin_of, unanswered
+from dashboards.data.trials import entry_facts, promise, twin_of
 from stabilizer.core.knobs import change_words
 from stabilizer.core.records import Action
 from stabilizer.runs.story import TrialStory
@@ -33,7 +33,7 @@ def trial_card(
 ) -> html.Article:
     """One trial. A `brief` card leaves out the hypothesis and the control run; `to_incident` adds the link to the
     incident it was proposed for; of a run that is `over` nothing can be answered any more."""
-    newest, waits = trial.newest.entry, unanswered(trial)
+    newest, waits = trial.newest.entry, trial.waiting
     outcome = ("never answered" if over else "waits for your answer") if brief and waits else newest
     head: list[Any] = [
         html.Code(trial.action, className="quiet"),

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from dashboards.data.followed_run import FollowedRun, Reader
 from dashboards.data.logs import LogReader
 from dashboards.data.run_verdict import RunVerdict, verdict_of_reader
-from dashboards.data.trials import trials_of, unanswered
+from dashboards.data.trials import trials_of
 from stabilizer.analysis.changes import Change, changes
 from stabilizer.analysis.health import Healthy, healthy
 from stabilizer.core.records import SEVERITIES
@@ -99,14 +99,14 @@ class Page:
 
     @property
     def waiting(self) -> tuple[TrialStory, ...]:
-        """Proposals nobody answered yet."""
-        return () if self.over else tuple(trial for trial in self.trials if unanswered(trial))
+        """Proposals that nobody has answered; advice asks for no answer."""
+        return () if self.over else tuple(trial for trial in self.trials if trial.waiting)
 
     @property
     def news(self) -> tuple[TrialStory, ...]:
         """The newest trial that was applied; while the run goes on also a newer one that was not, such as a proposal
         that was approved and is refused."""
-        answered = [trial for trial in self.trials if not unanswered(trial)]
+        answered = [trial for trial in self.trials if trial.newest.entry != "proposed"]
         applied = [trial for trial in answered if trial.made][:1]
         return tuple(applied if self.over or answered[:1] == applied else answered[:1] + applied)
 

@@ -33,11 +33,6 @@ def trials_of(actions: Iterable[Action]) -> tuple[TrialStory, ...]:
     return tuple(reversed(trials(actions)))
 
 
-def unanswered(trial: TrialStory) -> bool:
-    """Whether its newest entry is a proposal; one of advice is shown too, though nobody can approve it."""
-    return trial.newest.entry == "proposed"
-
-
 def facts_of(values: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     """Names and values in words. Structures are left out: the entry's own text describes them."""
     return tuple((str(key), short(value)) for key, value in values.items() if not isinstance(value, Mapping))

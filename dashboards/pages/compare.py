@@ -81,7 +81,13 @@ def layout(runs: Runs, query: Mapping[str, str], theme: Theme) -> Any:
             dcc.Interval(id="compare-tick", interval=_pause(first, second)),
             html.Div(_controls(data, asked, first.answer), id="compare-controls"),
             *_lost(lost),
-            html.Div(_verdicts(second), id="compare-verdicts", className="compare-part compare-verdicts"),
+            html.Div(
+                [
+                    html.Div(_key(first, theme), id="compare-key", className="compare-part"),
+                    html.Div(_verdicts(second), id="compare-verdicts", className="compare-part compare-verdicts"),
+                ],
+                className="compare-part compare-side",
+            ),
             html.Div(_body(first, theme), id="compare-body", className="compare-part compare-body"),
         ],
         className="page compare-page",
@@ -94,6 +100,7 @@ def register(app: Dash, runs: Runs) -> None:
     @app.callback(
         output={
             "body": Output("compare-body", "children"),
+            "key": Output("compare-key", "children"),
             "verdicts": Output("compare-verdicts", "children"),
             "controls": Output("compare-controls", "children"),
             "seen": Output("compare-seen", "data"),
@@ -121,6 +128,7 @@ def register(app: Dash, runs: Runs) -> None:
         begun = fresh[0] and told[0] == 0
         return {
             "body": _body(first, theme) if fresh[0] else no_update,
+            "key": _key(first, theme) if fresh[0] else no_update,
             "verdicts": _verdicts(second) if fresh[1] else no_update,
             "controls": _controls(options(lines, most=MOST_OFFERED), asked, first.answer) if begun else no_update,
             "seen": {**seen, "seen": [first.revision, second.revision]},
@@ -302,10 +310,14 @@ def _body(state: Progress, theme: Theme) -> list[Any]:
     if not charts:
         charts = [empty("No charts", "These runs logged none of the chosen metrics. Choose others above.")]
     drawn = html.Div(charts, className="charts")
-    return [_key(answer, theme), drawn, _timelines(answer, theme), _endings(answer, theme), _settings(answer)]
+    return [drawn, _timelines(answer, theme), _endings(answer, theme), _settings(answer)]
 
 
-def _key(answer: Answer, theme: Theme) -> html.Section:
+def _key(state: Progress, theme: Theme) -> list[Any]:
+    """What each colour is, and remarks."""
+    answer = state.answer
+    if answer is None:
+        return []
     rows = []
     for place, label in enumerate(answer.labels):
         members = answer.members[place]
@@ -321,7 +333,7 @@ def _key(answer: Answer, theme: Theme) -> html.Section:
         rows.append(html.Div(inner, className="compare-group"))
     legend = "Bold: smoothed run, or median of a group. Shaded: middle half of a group (full range up to 3 runs)."
     told = [*rows, html.P(legend, className="quiet small"), *_remarks(answer)]
-    return html.Section(told, className="card compare-key")
+    return [html.Section(told, className="card compare-key")]
 
 
 def _remarks(answer: Answer) -> list[Any]:

@@ -28,7 +28,7 @@ from stabilizer.core.knobs import change_words
 from stabilizer.figures import Theme
 from stabilizer.figures.incident import how_far
 from stabilizer.figures.words import meaning_words
-from stabilizer.runs.story import Incident, incidents
+from stabilizer.runs.story import Incident, dated, incidents
 
 PATH = "/incident"
 NAME = "Incidents"
@@ -227,7 +227,7 @@ def _line(run: str, incident: Incident) -> html.Article:
                 ],
                 className="incident-head",
             ),
-            html.P(incident.summary[:600], className="summary"),
+            html.P(incident.told[:600], className="summary"),
             html.P(latest_words(incident)[:600], className="quiet small") if incident.latest else None,
             html.P(cause + more, className="quiet small"),
         ],
@@ -314,7 +314,7 @@ def _head(run: str, path: Path, page: IncidentDetails) -> html.Div:
                 ],
                 className="headline",
             ),
-            html.P(incident.summary, className="summary lead"),
+            html.P(incident.told, className="summary lead"),
             note,
         ],
         className="card head",
@@ -322,7 +322,7 @@ def _head(run: str, path: Path, page: IncidentDetails) -> html.Div:
 
 
 def _members(page: IncidentDetails) -> list[Any]:
-    """The findings of the incident, as they stand now."""
+    """The findings of the incident, each in its newest words."""
     incident = page.incident
     if not incident.others and not incident.latest:
         return []
@@ -332,13 +332,13 @@ def _members(page: IncidentDetails) -> list[Any]:
                 severity(one.severity),
                 detector_link(one.id),
                 pill(one.state, f"finding-{one.state}"),
-                html.Span(one.summary),
+                html.Span(dated(one.summary, one.last_step) if one.state == "resolved" else one.summary),
             ],
             className="also",
         )
         for one in (incident.lead, *incident.others)
     ]
-    return [html.H2("Findings as they stand now"), html.Div(found, className="card pad findings")]
+    return [html.H2("Findings"), html.Div(found, className="card pad findings")]
 
 
 def _written(run: str, path: Path, step: int) -> html.Div | None:

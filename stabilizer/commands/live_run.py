@@ -106,9 +106,11 @@ def ending(session: Session, verdict: str, ever: str | None) -> Text:
     """The last lines: verdict, what happened on the way, what to do next."""
     run, words = plain(session.writer.path), _verdict_line(verdict, ever)
     for finding in found(session):
-        over = ", resolved" if finding.state == "resolved" else ""
+        over, when = "", f"since step {finding.onset_step}"
+        if finding.state == "resolved":
+            over, when = ", resolved", f"from step {finding.onset_step} to {finding.last_step}"
         head = f"{ICONS[finding.severity]} {plain(finding.id)} ({WORDS[finding.severity]}{over})"
-        words.append(f"\n  {head} since step {finding.onset_step}: {plain(finding.summary)}")
+        words.append(f"\n  {head} {when}: {plain(finding.summary)}")
     accuracy = session.monitor.history.view().series("accuracy/val").finite()
     if len(accuracy):
         course = f"{accuracy.values[0]:.1%} → " if len(accuracy) > 1 else ""

@@ -194,7 +194,7 @@ class _Page(Screen):
             (title, STYLES[incident.severity]), f"  {plain(incident.lead.id)}  {WORDS[incident.severity]}, {state}"
         )
         if self.steps:
-            head.append(", ").append(f"since step {incident.onset:,}", "bold")
+            head.append(", ").append(incident.when, "bold")
         self.line(head, 0)
         if incident.headline:
             self.line(plain(incident.headline))

@@ -43,6 +43,8 @@ class Incident:
     """The finding it is named after: the gravest of those with which it became more than a remark."""
     summary: str
     """The summary of that finding from when it last opened or got worse."""
+    spoke: int
+    """The step of that summary."""
     onset: int
     """When the first of it began."""
     detected: int
@@ -104,6 +106,16 @@ class Incident:
         return max(finding.last_step for finding in self.findings)
 
     @property
+    def when(self) -> str:
+        """Since when it lasts, or between which steps it was seen."""
+        return f"since step {self.onset:,}" if self.open else f"from step {self.onset:,} to {self.last:,}"
+
+    @property
+    def told(self) -> str:
+        """Its summary; with the step it speaks of where the incident is over."""
+        return self.summary if self.open else dated(self.summary, self.spoke)
+
+    @property
     def headline(self) -> str:
         """What was reported when it opened or got worse, where none of its findings says the same by now."""
         return "" if self.summary in {finding.summary for finding in self.findings} else self.summary
@@ -153,8 +165,9 @@ def _incident_of(lives: Sequence[Sequence[Finding]]) -> Incident:
     ranked = sorted(newest, key=lambda f: (f.state == "resolved", -SEVERITIES.index(f.severity), f.onset_step))
     lead = min(lives, key=_named_first)
     every = [record for life in lives for record in life]
+    opened = _as_opened(lead)
     return Incident(
-        lead[0].incident, tuple(ranked), lead[-1], _summary_when_opened(lead),
+        lead[0].incident, tuple(ranked), lead[-1], opened.summary, opened.last_step,
         onset=min(record.onset_step for record in every), detected=min(record.detected_step for record in every),
     )  # fmt: skip
 
@@ -166,14 +179,19 @@ def _named_first(life: Sequence[Finding]) -> tuple[bool, int, int, int]:
     return grave.severity == "info", grave.attempt, since, -SEVERITIES.index(grave.severity)
 
 
-def _summary_when_opened(life: Sequence[Finding]) -> str:
-    """The summary of a finding when it last opened or got worse, from its records."""
-    summary = life[0].summary
+def _as_opened(life: Sequence[Finding]) -> Finding:
+    """A finding when it last opened or got worse, from its records."""
+    opened = life[0]
     for before, record in pairwise(life):
         worse = SEVERITIES.index(record.severity) > SEVERITIES.index(before.severity)
         if worse or (before.state == "resolved" and record.state != "resolved"):
-            summary = record.summary
-    return summary
+            opened = record
+    return opened
+
+
+def dated(summary: str, step: int) -> str:
+    """The words about a moment that is over, with the step at which they were true."""
+    return f"At step {step:,}: {summary}"
 
 
 # --- trials -----------------------------------------------------------------------------------------------------------

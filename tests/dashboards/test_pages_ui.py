@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
-from page_client import CALM, RUN
+from asking_run import ASKING, asking
+from page_client import CALM, LARGE, RUN
 from test_completions import HOSTILE, log, sample
 from watched import Watched
 
@@ -86,3 +88,23 @@ def test_no_sideways_scrolling_on_a_phone(tab: Any, served: tuple[str, Path], pa
     assert tab.evaluate("document.documentElement.scrollWidth") <= 390
     if path.startswith("compare"):
         assert tab.locator("main figure").first.bounding_box()["y"] < 844, "a chart is on the first screen"
+
+
+def test_a_chart_is_on_a_phones_first_screen_below_a_fix_that_waits(tab: Any, served: tuple[str, Path]) -> None:
+    asking(served[1] / ASKING).close()
+    tab.set_viewport_size({"width": 390, "height": 844})
+    tab.goto(f"{served[0]}run?run={ASKING}")
+    tab.locator(".page.run .main-svg").first.wait_for(timeout=60_000)
+    assert tab.get_by_role("button", name="Approve").bounding_box()["y"] < 844
+    assert tab.locator("main figure").first.bounding_box()["y"] < 844
+    assert tab.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_the_key_of_ten_groups_moves_no_chart(tab: Any, served: tuple[str, Path]) -> None:
+    names = [f"{CALM}-{place}" for place in range(10)]
+    for name in names:
+        shutil.copytree(served[1] / CALM, served[1] / name)
+    tab.set_viewport_size(LARGE)
+    tab.goto(f"{served[0]}compare?group=run&runs={','.join(names)}")
+    tab.locator(".compare-group").nth(9).wait_for(timeout=60_000)
+    assert tab.locator(".compare-body figure").first.bounding_box()["y"] <= 250

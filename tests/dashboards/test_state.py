@@ -348,6 +348,9 @@ def test_proposals_wait_for_an_answer_until_there_is_one(tmp_path: Path) -> None
     writer.action(proposal)
     page = page_of(RunReader(tmp_path / "run"), time.time())
     assert [trial.action for trial in page.waiting] == ["t1"] and page.news == ()
+    writer.action(replace(proposal, action="t0", safety="advice", remedy="check-reward"))
+    page = page_of(RunReader(tmp_path / "run"), time.time())
+    assert [trial.action for trial in page.waiting] == ["t1"] and page.news == (), "advice asks for no answer"
     writer.action(replace(proposal, entry="approved"))
     writer.action(replace(proposal, entry="applied", step=5))
     page = page_of(RunReader(tmp_path / "run"), time.time())

@@ -73,6 +73,7 @@ def test_the_numbers_of_a_headline_do_not_shrink_as_the_trouble_leaves_the_windo
     assert (found.summary, found.latest) == ("2 spikes, up to 70.9, from 263", "one spike, up to 9.78, from 267")
     (found,) = incidents([SPIKES, shrunk, replace(shrunk, state="resolved")])
     assert found.summary == "2 spikes, up to 70.9, from 263"
+    assert found.told == "At step 300: 2 spikes, up to 70.9, from 263", "it is over, so the words are dated"
 
 
 def test_a_headline_is_told_anew_when_it_gets_worse_or_comes_back() -> None:

@@ -127,7 +127,7 @@ def _incident(analysis: Analysis, incident: Incident) -> str:
     return (
         f"<section id='incident-{incident.number}'><h2><span class='{tone(incident.severity)}'>"
         f"{ICONS[incident.severity]}</span> Incident {incident.number}: {safe(incident.lead.id)} "
-        f"<small>{safe(WORDS[incident.severity])}, {state}, since step {incident.onset:,}</small></h2>"
+        f"<small>{safe(WORDS[incident.severity])}, {state}, {incident.when}</small></h2>"
         + (f"<p>{safe(incident.headline)}</p>" if incident.headline else "")
         + f"{findings}<div class='plots {'one' if len(shown) == 1 else ''}'>{plots}</div>"
         "<div class=columns>"

@@ -60,8 +60,7 @@ def _incident(incident: Incident, trainer: str) -> list[str]:
     state = "open" if incident.open else "resolved"
     lines = [
         "",
-        f"## Incident {incident.number}: {md(incident.lead.id)} ({WORDS[incident.severity]}, {state}, since step"
-        f" {incident.onset:,})",
+        f"## Incident {incident.number}: {md(incident.lead.id)} ({WORDS[incident.severity]}, {state}, {incident.when})",
         "",
         *([md(incident.headline), ""] if incident.headline else []),
     ]
