@@ -2,23 +2,25 @@
 
 Every metric gets the same account. A running median removes single spikes. The largest move is the greatest difference
 between a level and a later one. It counts if it exceeds the noise of the median, whose size follows from the
-differences of neighbouring rows and their correlation, and if it is material for the quantity.
+differences of neighbouring rows and their correlation, and if it is material for the quantity. Where rows are of two
+kinds, as spreads of one group a row that are often exactly 0, a median jumps between the kinds: means are taken there.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from stabilizer.core.metrics import UNKNOWN, metric
 from stabilizer.core.points import log_floor, wants_log
-from stabilizer.core.stats import median
 from stabilizer.core.text import plain, rounded
 from stabilizer.runs.history import RunView
 
+Middle = Callable[..., Any]
+"""`np.mean` or `np.median`."""
 LEAST_ROWS = 3
 MOST_POINTS = 600
 """Points of a series that are looked at; of a longer one, medians of as many blocks."""
@@ -28,6 +30,8 @@ FEW, FEW_TIMES, FEW_SHARE, FEW_AGAINST = 8, 4.0, 0.2, 1.5
 """Below this many rows the noise cannot be estimated: a move counts if it is by this factor, or by this much of a
 share, and this many times what the rows moved against it. Of 3 to 7 rows of noise by a third of their level, 0.3 %
 show one (`tests/analysis/test_changes.py`)."""
+TWO_KINDS = 0.1
+"""Share of rows with one and the same value, and share of other rows, from which rows are of two kinds."""
 MEDIAN = 1.25
 """Standard error of a median over that of a mean, for normal noise."""
 MOST_CORRELATED = 0.9
@@ -121,12 +125,13 @@ def _last(name: str) -> str:
 def largest(view: RunView, name: str) -> Change | None:
     """The largest move of a metric beyond its noise; None if there is none."""
     series = view.series(name).finite()
-    steps, values = _blocks(series.steps, series.values)
+    middle = _middle(series.values)
+    steps, values = _blocks(series.steps, series.values, middle)
     if len(values) < LEAST_ROWS or not np.ptp(values) or _counts(name, values):
         return None
     window = max(1, len(values) // WINDOW)
-    level = _running_median(values, window)
-    noise = _noise(values, window) if len(values) >= FEW else 0.0
+    level = _running(middle, values, window)
+    noise = _noise(values, window, robust=middle is np.median) if len(values) >= FEW else 0.0
 
     def counts(begin: int, end: int) -> bool:
         before, after = float(level[begin]), float(level[end])
@@ -169,18 +174,24 @@ def _counts(name: str, values: np.ndarray) -> bool:
     return bool(rises[0] > 0 and not np.ptp(rises) and not np.any(values % 1))
 
 
-def _blocks(steps: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _middle(values: np.ndarray) -> Middle:
+    """What levels are made of: medians, or means where one value comes again and again between others."""
+    share = np.unique(values, return_counts=True)[1].max() / len(values) if len(values) >= FEW else 0.0
+    return np.mean if TWO_KINDS <= share <= 1 - TWO_KINDS else np.median
+
+
+def _blocks(steps: np.ndarray, values: np.ndarray, middle: Middle) -> tuple[np.ndarray, np.ndarray]:
     if len(values) <= MOST_POINTS:
         return steps, values
     edges = np.linspace(0, len(values), MOST_POINTS + 1).astype(int)
-    medians = np.array([median(values[a:b]) for a, b in zip(edges[:-1], edges[1:], strict=True)])
-    return steps[edges[1:] - 1], medians
+    levels = np.array([middle(values[a:b]) for a, b in zip(edges[:-1], edges[1:], strict=True)])
+    return steps[edges[1:] - 1], levels
 
 
-def _running_median(values: np.ndarray, window: int) -> np.ndarray:
+def _running(middle: Middle, values: np.ndarray, window: int) -> np.ndarray:
     if window < 2:
         return values
-    return np.asarray(np.median(np.lib.stride_tricks.sliding_window_view(_padded(values, window), window), axis=1))
+    return np.asarray(middle(np.lib.stride_tricks.sliding_window_view(_padded(values, window), window), axis=1))
 
 
 def _padded(values: np.ndarray, window: int) -> np.ndarray:
@@ -203,7 +214,7 @@ def _foot(level: np.ndarray, begin: int, end: int) -> int:
     return begin + int(((line - level[begin : end + 1]) * np.sign(level[end] - level[begin])).argmax())
 
 
-def _noise(values: np.ndarray, window: int) -> float:
+def _noise(values: np.ndarray, window: int, *, robust: bool) -> float:
     """Standard error of the running median under first-order autocorrelation.
 
     Scale and correlation come from the differences of neighbouring rows, which a trend does not change: for noise with
@@ -213,7 +224,7 @@ def _noise(values: np.ndarray, window: int) -> float:
     """
     apart = np.diff(values)
     middle = float(np.median(apart))
-    scale = 1.4826 * float(np.median(np.abs(apart - middle)))
+    scale = 1.4826 * float(np.median(np.abs(apart - middle))) if robust else 0.0
     if scale:
         apart = np.clip(apart, middle - JUMP * scale, middle + JUMP * scale)
     scale = scale or float(apart.std())
@@ -292,8 +303,9 @@ def _reward_meanwhile(view: RunView, change: Change) -> str:
     window = max(1, len(reward) // WINDOW)
     padded = _padded(reward.values, window)
     places = np.searchsorted(reward.steps, [change.from_step, change.to_step]).clip(0, len(reward) - 1)
-    before, after = (float(np.median(padded[place : place + window])) for place in places)
+    middle = _middle(reward.values)
+    before, after = (float(middle(padded[place : place + window])) for place in places)
     moved = f"; reward {rounded(before)} → {rounded(after)}"
-    if len(reward) < FEW or abs(after - before) > UNCHANGED * _noise(reward.values, window):
+    if len(reward) < FEW or abs(after - before) > UNCHANGED * _noise(reward.values, window, robust=middle is np.median):
         return moved
     return f"{moved}, within its noise" if _material(REWARD, before, after) else "; reward unchanged"

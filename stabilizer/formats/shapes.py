@@ -270,12 +270,19 @@ def _pairs(text: str) -> dict[str, Any]:
 
 
 def _counted(text: str, found: dict[str, Any]) -> dict[str, Any]:
-    """The step in `[12/500]`, beside a measured quantity: examples of an evaluation are counted so too."""
-    match = _COUNT.search(text) if any(map(MEASURED.search, found)) else None
-    if match is None or {name.lower() for name in found} & set(STEP_KEYS):
+    """The step in `[12/500]`, beside a measured quantity: examples of an evaluation are counted so too. The count
+    right behind that of an epoch, as in `Epoch:[2/3](12/500)`, begins again with each epoch."""
+    if not any(map(MEASURED.search, found)) or {name.lower() for name in found} & set(STEP_KEYS):
         return {}
-    before = text[: match.start()].rstrip(" [(").rpartition(" ")[2].strip(":[(").lower()
-    return {"epoch" if before == "epoch" else "step": match[1]}
+    epoch: re.Match[str] | None = None
+    for match in _COUNT.finditer(text):
+        if text[: match.start()].rstrip(" [(").rpartition(" ")[2].strip(":[(").lower() == "epoch":
+            epoch = match
+        elif epoch and not text[epoch.end() : match.start()].strip(" ])[(,"):
+            return {"step": (int(epoch[1]) - 1) * int(match[2]) + int(match[1])}
+        else:
+            return {"step": match[1]}
+    return {"epoch": epoch[1]} if epoch else {}
 
 
 def _as_statistics(match: re.Match[str]) -> str:

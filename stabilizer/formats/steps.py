@@ -16,7 +16,7 @@ from stabilizer.formats.rows import Row, check_names, number, step_number
 STEP_KEYS = (
     "step", "global_step", "train/global_step", "training/global_step", "trainer/global_step", "_step", "steps",
     "iteration", "iter", "update", "time/total_timesteps", "total_timesteps", "total timesteps", "timesteps",
-    "total_steps", "progress/step", "time/iterations", "epoch",
+    "total_steps", "progress/step", "time/iterations", "episode", "epoch",
 )  # fmt: skip
 """Names under which logs keep their step, the most telling first."""
 

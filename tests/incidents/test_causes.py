@@ -543,3 +543,9 @@ def test_a_critic_that_never_learned_from_batches_that_hide_progress_is_not_the_
     assert told(both, series, baseline=0.0)[0].id == "batch-too-small"
     assert told(both, series, baseline=0.6)[0].id == "critic-broken", "it had learned before"
     assert told({"value/critic-failure": 1}, series, baseline=0.0)[0].id == "critic-broken"
+
+
+def test_silent_rows_of_one_group_are_the_share_of_their_mean():
+    rows = {"reward/zero_std_frac": "1x191 0x1 1x2 0x1 1x2 0x1 1x2", "reward/mean": "0.5x200"}
+    assert Case([], history(rows).view()).recent("reward/zero_std_frac") == pytest.approx(0.85)
+    assert Case([], history({"policy/entropy": "1x189 3x11"}).view()).recent("policy/entropy") == 3.0

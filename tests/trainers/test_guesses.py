@@ -137,3 +137,24 @@ def test_reward_functions_of_a_loop_written_by_hand_are_parts_of_the_reward():
     names, _ = guessed(rows, rows[0][1], {})
     assert names["format_reward"] == "reward/format/mean" and names["reward_correctness"] == "reward/correctness/mean"
     assert not any(names[key].count("/") == 2 for key in ("avg_reward", "running_reward", "episode_reward"))
+
+
+@pytest.mark.parametrize(
+    ("line", "steps"),
+    [
+        ("Epoch:[{epoch}/2]({row}/50), Reward: {value}, KL_ref: 0.01", (1, 100)),
+        ("Epoch [{epoch}/2] Step [{row}/50] reward: {value} kl: 0.01", (1, 50)),
+        ("Epoch [{epoch}/2] reward: {value} kl: 0.01", (1, 100)),  # many rows of one epoch are counted
+        ("Episode: {all}, reward: {value}, kl: 0.01", (1, 100)),
+        ("Episode {all} | reward: {value} | kl: 0.01", (1, 100)),
+    ],
+)
+def test_the_clock_of_a_printed_line(tmp_path, line, steps):
+    text = "\n".join(
+        line.format(epoch=1 + row // 50, row=1 + row % 50, all=1 + row, value=0.3 + 0.01 * (row % 7))
+        for row in range(100)
+    )
+    (tmp_path / "train.log").write_text(text)
+    run = load(tmp_path / "train.log")
+    found = [history.view().series("reward/mean").steps for history in run.histories.values()]
+    assert (min(int(one[0]) for one in found), max(int(one[-1]) for one in found)) == steps

@@ -14,7 +14,7 @@ import numpy as np
 
 from stabilizer.core.stats import finite, inflation, line, mean, median, median_scale, step_noise, trend
 from stabilizer.detectors.evidence.departure import scaled
-from stabilizer.detectors.evidence.progress import progress
+from stabilizer.detectors.evidence.progress import LEVEL, level, progress
 from stabilizer.runs.history import RunView, Series
 
 BEFORE = 30
@@ -30,6 +30,13 @@ LATE = 7
 """Rows in which a gain had to show, in such a young run ..."""
 DATED = 2
 """... starting this many rows after a step, because an onset is known to within a few rows only."""
+SHORT = (15, 100)
+"""Rows of a log whose course since its first row is judged: fewer than seven in either half are no trend, and in more
+rows there is an earlier level to compare with."""
+DOUBLED = 2.0
+"""Factor by which a metric must have moved in such a log."""
+GAINED = 0.2
+"""Share of its first level by which the reward must have grown meanwhile to have gained."""
 PACE = (300, 200)
 """Most rows before and after the onset over which the reward's pace is compared."""
 _KNOTS = 20
@@ -159,6 +166,48 @@ def slowed(view: RunView, step: int) -> bool:
     gained = float(after.mean()) - (float(before.mean()) + pace * count / 2)
     error = noise * float(np.sqrt(1 / later + 4 / count + 3 * (later / count) ** 2 / count))
     return expected > 4 * error and gained + error < expected / 3 and not trend(after).rising
+
+
+class Steady(NamedTuple):
+    """A positive metric that has moved one way since the first row of a short log."""
+
+    rows: int
+    step: int
+    """The first step."""
+    was: float
+    now: float
+
+
+def steady(view: RunView, name: str, *, up: bool, material: float) -> Steady | None:
+    """What such a metric did, if it doubled or halved and still moves; None elsewhere."""
+    series = view.series(name).between(view.baseline_start(), view.step).finite()
+    rows = len(series)
+    if not SHORT[0] <= rows <= SHORT[1]:
+        return None
+    was, now = median(series.values[:LEVEL]), level(series)
+    low, high = (was, now) if up else (now, was)
+    if not 0 < low <= min(high / DOUBLED, high - material):
+        return None
+    logs = scaled(series.values, "positive")
+    halves = trend(logs[: rows // 2]), trend(logs[rows // 2 :])
+    if not all(half.rising if up else half.falling for half in halves):
+        return None
+    return Steady(rows, int(series.steps[0]), was, now)
+
+
+def gained_nothing(view: RunView) -> tuple[bool, str] | None:
+    """Whether the reward of a short log falls, and what it does in words; None where it gains or is at its ceiling."""
+    reward = progress(view)
+    if reward is None or reward.solved or reward.rising:
+        return None
+    paid = view.series(reward.metric).between(view.baseline_start(), view.step).finite().values
+    if len(paid) < SHORT[0]:
+        return None
+    course = trend(paid)
+    if course.rising or course.change > GAINED * abs(median(paid[:LEVEL])):
+        return None
+    did = "falls" if course.falling else "has gained nothing so far"
+    return course.falling, f"{reward.metric} ({reward.now:.3g}) {did}"
 
 
 def began(series: Series, kind: str = "real") -> int:

@@ -6,11 +6,11 @@ import math
 from dataclasses import dataclass
 
 from stabilizer.core.records import Finding, Severity
-from stabilizer.core.stats import median, step_noise, trend
+from stabilizer.core.stats import step_noise
 from stabilizer.detectors.base import Detector
 from stabilizer.detectors.evidence.departure import departure, scaled
 from stabilizer.detectors.evidence.progress import LEVEL, LEVEL_SHARE, level, progress
-from stabilizer.detectors.evidence.since import YOUNG, began, outcome, slowed, stalled
+from stabilizer.detectors.evidence.since import YOUNG, began, gained_nothing, outcome, slowed, stalled, steady
 from stabilizer.detectors.evidence.stagnation import stagnation
 from stabilizer.detectors.evidence.worth import GUARDS, unheard_of
 from stabilizer.detectors.reward.component_dominance import unearned
@@ -34,7 +34,7 @@ class EntropyCollapse(Detector):
 
         A fall under `little` of normal, or of the first 5 rows, is `info` when only this is known: the newer half of
         the run shows no gain (`Progress.idle`), or a young run shows none since the fall (`since.stalled`). In a log of
-        `shortest` to `young` rows, a steady fall to `half` is `info` while the reward has gained nothing, or only
+        15 to 100 rows, a steady fall to half is `info` while the reward has gained nothing, or only
         through one component while another stays at its floor; it is `warn` where the reward falls too. In a log
         without any reward, a fall to `fraction` is `info`.
 
@@ -71,12 +71,8 @@ class EntropyCollapse(Detector):
     """Share under which it is reported as information while the newer half of the run shows no gain."""
     material: float = 0.03
     """Nats per token of fall below which nothing is reported."""
-    young: int = 100
-    """Rows up to which a fall since the first row is reported at `half`, because there is no other evidence."""
     clear: float = 4.0
     """Standard deviations of a level, in the logarithm, by which it must have fallen."""
-    shortest: int = 15
-    """Rows that such a log needs: fewer than seven in either half are no trend."""
     third: float = 0.33
     """Share of its trend under which it has collapsed, where a sudden fall brought the reward nothing ..."""
     answer: int = 10
@@ -177,31 +173,18 @@ class EntropyCollapse(Detector):
 
     def _falling(self, view: RunView) -> Finding | None:
         """A log of a few dozen rows in which entropy only falls: a hint, or more where the reward falls too."""
-        start = view.baseline_start()
-        series = view.series("policy/entropy").between(start, view.step).finite()
-        count = len(series)
-        if not self.shortest <= count <= self.young:
-            return None
-        normal, now = median(series.values[:LEVEL]), level(series)
-        if not 0 < now <= min(self.half * normal, normal - self.material):
-            return None
-        logs = scaled(series.values, "positive")
-        reward = progress(view)
-        if not (trend(logs[: count // 2]).falling and trend(logs[count // 2 :]).falling):
-            return None
-        if reward is None or reward.solved:
+        found, reward = steady(view, "policy/entropy", up=False, material=self.material), progress(view)
+        if found is None or reward is None or reward.solved:
             return None
         if alone := view.once(unearned):
             falls, fate = False, f"the whole gain of the reward ({reward.now:.3g}) comes from {alone.top}"
+        elif (useless := gained_nothing(view)) is not None:
+            falls, fate = useless
         else:
-            paid = view.series(reward.metric).between(start, view.step).finite().values
-            course = trend(paid) if len(paid) >= self.shortest and not reward.rising else None
-            if course is None or course.rising or course.change > 0.2 * abs(median(paid[:LEVEL])):
-                return None
-            falls = course.falling
-            fate = f"{reward.metric} ({reward.now:.3g}) {'falls too' if falls else 'has gained nothing so far'}"
+            return None
         return self.finding(
-            view, "warn" if falls else "info", int(series.steps[0]),
-            f"token entropy has fallen steadily from {normal:.3g} to {now:.3g} nats in {count} rows, and {fate}",
-            metric="policy/entropy", baseline=normal, now=now,
+            view, "warn" if falls else "info", found.step,
+            f"token entropy has fallen steadily from {found.was:.3g} to {found.now:.3g} nats in {found.rows} rows, and"
+            f" {fate}",
+            metric="policy/entropy", baseline=found.was, now=found.now,
         )  # fmt: skip

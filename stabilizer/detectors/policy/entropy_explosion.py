@@ -11,7 +11,7 @@ from stabilizer.core.stats import median
 from stabilizer.detectors.base import Detector
 from stabilizer.detectors.evidence.departure import departure, drift
 from stabilizer.detectors.evidence.progress import level, progress
-from stabilizer.detectors.evidence.since import began, outcome
+from stabilizer.detectors.evidence.since import began, gained_nothing, outcome, steady
 from stabilizer.runs.history import RunView, Series
 
 
@@ -24,7 +24,8 @@ class EntropyExplosion(Detector):
         predicts (`departure`) or what it began with (`drift`), and the reward has fallen since: `warn`. At `large`
         times (`sudden` where entropy has left its trend) it is enough that the reward has not risen in `answer` rows.
         `critical` when the reward has lost what it had gained. A rise that stays below the entropy of the run's start
-        is a return, and counts only when the reward has fallen.
+        is a return, and counts only when the reward has fallen. In a log of 15 to 100 rows, a steady rise to twice the
+        first rows is `info` while the reward has gained nothing, and `warn` where it falls.
 
     Why it matters
         Every token becomes a little more likely to be wrong, so long answers break first: length grows, languages mix,
@@ -65,6 +66,23 @@ class EntropyExplosion(Detector):
     """Rows within which new data change a metric; a policy takes longer."""
 
     def check(self, view: RunView) -> Finding | None:
+        return self._grown(view) or self._growing(view)
+
+    def _growing(self, view: RunView) -> Finding | None:
+        """A log of a few dozen rows in which entropy only rises: a hint, or more where the reward falls."""
+        found = steady(view, "policy/entropy", up=True, material=self.material)
+        useless = gained_nothing(view) if found else None
+        if found is None or useless is None:
+            return None
+        falls, fate = useless
+        return self.finding(
+            view, "warn" if falls else "info", found.step,
+            f"token entropy has grown steadily from {found.was:.3g} to {found.now:.3g} nats in {found.rows} rows, and"
+            f" {fate}",
+            metric="policy/entropy", baseline=found.was, now=found.now,
+        )  # fmt: skip
+
+    def _grown(self, view: RunView) -> Finding | None:
         series = view.series("policy/entropy")
         recent = series.last(8).finite()
         if len(recent) < 5:

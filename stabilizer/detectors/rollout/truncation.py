@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
 from stabilizer.core.records import Finding, Severity
+from stabilizer.core.stats import deviation, mean
 from stabilizer.detectors.base import Detector
 from stabilizer.detectors.evidence.departure import departure
 from stabilizer.detectors.evidence.progress import LEVEL, level, progress
 from stabilizer.detectors.evidence.worth import GUARDS, last_came, unheard_of, worth
-from stabilizer.runs.history import RunView
+from stabilizer.runs.history import RunView, Series
 
 CUT, LENGTH = "rollout/truncated_frac", "rollout/length_mean"
 ROUND = (32, 50)
@@ -25,7 +27,8 @@ class Truncation(Detector):
     Signature
         The median of the last `window` rows of the truncated share. Either it has risen: at least `risen` and twice
         what its trend predicts; the onset is when it last got there and stayed. Or it is high: at least `most` for
-        `patience` rows, or `nearly_all` for a third of that. `info` while accuracy or reward gains, and while it is too
+        `patience` rows, or `nearly_all` for a third of that. Or it is `risen` all along, by two standard errors of
+        `patience` rows or more: `info`. `info` while accuracy or reward gains, and while it is too
         early to judge; `warn` once a relevant gain is excluded; `critical` once the reward has fallen, and when
         `nearly_all` are truncated for `patience` rows of a flat reward. In a log that ends within 25 rows, all answers
         of all rows: `warn` (`system/first-rows`). Where no share is logged, lengths show it: `info` where the greatest
@@ -87,7 +90,7 @@ class Truncation(Detector):
         elif now >= self.most:
             onset, before = high, level(shares.between(0, high).last(20).finite(), 20)
         else:
-            return None
+            return self._steady(view, shares.last(300).finite())
         verdict = worth(view, onset)
         fate = verdict.verdict if verdict else "flat"
         rows = len(shares.between(onset, view.step))
@@ -111,6 +114,18 @@ class Truncation(Detector):
             f"{now:.0%} of answers have been truncated by the length limit for {rows} rows ({before:.0%} before"
             f" step {onset}); {said}",
             metric=CUT, baseline=before, now=now,
+        )  # fmt: skip
+
+    def _steady(self, view: RunView, shares: Series) -> Finding | None:
+        """A part of all answers has been cut all along: no rise, and too little to spoil the reward."""
+        usual, error = mean(shares.values), 2 * deviation(shares.values) / math.sqrt(len(shares))
+        if len(shares) < self.patience or usual - error < self.risen:
+            return None
+        return self.finding(
+            view, "info", int(shares.steps[0]),
+            f"{usual:.0%} of answers are truncated by the length limit (mean of {len(shares)} rows), without a trend:"
+            " they are judged without their ending",
+            metric=CUT, baseline=level(shares.part(0, LEVEL)), now=usual,
         )  # fmt: skip
 
     def _piled_up(self, view: RunView) -> Finding | None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from stabilizer.core.metrics import metric
 from stabilizer.core.records import Finding
-from stabilizer.core.stats import deviation, finite, inflation, line, median, middle
+from stabilizer.core.stats import deviation, finite, inflation, line, mean, median, middle
 from stabilizer.detectors.evidence.departure import scaled
 from stabilizer.detectors.evidence.progress import Progress, progress
 from stabilizer.detectors.reward.scale_shift import components
@@ -141,9 +141,10 @@ class Case:
         return critic if hidden and critic is not None and critic.evidence.get("baseline") == 0.0 else None
 
     def recent(self, name: str) -> float | None:
-        """The median of a metric's newest rows."""
+        """The median of a metric's newest rows; the mean of a share of groups, 0 or 1 in a row of one group."""
         values = self.view.series(name).last(RECENT).finite().values
-        return median(values) if len(values) else None
+        level = mean if metric(name).unit == "share of groups" else median
+        return level(values) if len(values) else None
 
     def shift(self, name: str) -> Shift | None:
         """A metric in the rows before the onset and in those since (30 rows at most)."""
