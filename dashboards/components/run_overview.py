@@ -45,9 +45,8 @@ STATE_WORDS = {
 def head(page: Page, run: str, told: Remarks) -> html.Div:
     """Name, state, progress, verdict and the numbers of now."""
     tiles = html.Div([_tile(number, page.step) for number in page.numbers], className="tiles")
-    notes = [html.P(f"△ {note}", className="note") for note in page.notes]
     headline = html.Div([_title(page, run, told), _reach(page)], className="headline")
-    return html.Div([headline, tiles if page.numbers else None, *notes], className="card head")
+    return html.Div([headline, tiles if page.numbers else None], className="card head")
 
 
 def _title(page: Page, run: str, told: Remarks) -> html.Div:
@@ -62,6 +61,7 @@ def _title(page: Page, run: str, told: Remarks) -> html.Div:
                     note,
                     html.Span(_what(page), className="quiet"),
                     *[html.Span(tag, className="pill tiny") for tag in told.tags],
+                    _notes(page.notes),
                     dcc.Link("Setup", href=address("/setup", run=run)),
                     dcc.Link("Workspace", href=address("/workspace", runs=compared([run]))),
                     # last: the browser writes it, and nothing after it may move
@@ -71,6 +71,16 @@ def _title(page: Page, run: str, told: Remarks) -> html.Div:
             ),
         ],
         className="title",
+    )
+
+
+def _notes(notes: Sequence[str]) -> html.Details | None:
+    """What to know about how the run was read, folded, so that no chart moves."""
+    if not notes:
+        return None
+    count = f"△ {len(notes)} {'remark' if len(notes) == 1 else 'remarks'}"
+    return html.Details(
+        [html.Summary(count), *[html.P(note, className="note") for note in notes]], className="read-notes"
     )
 
 

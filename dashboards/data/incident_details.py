@@ -80,6 +80,12 @@ class IncidentDetails:
     count: int
 
 
+def _dated(lead: Finding) -> dict[str, Any]:
+    """The evidence of a finding; of a resolved one the newest value has its step."""
+    now = "now" if lead.state != "resolved" else f"at step {lead.last_step:,}"
+    return {now if key == "now" else key: value for key, value in lead.evidence.items()}
+
+
 def advice_for(incident: Incident, reader: Reader) -> tuple[RemedyAdvice, ...]:
     """The advice on record, as far as it fits the state of the run."""
     ours = reader.about.get("trainer", "stabilizer") == "stabilizer"
@@ -109,7 +115,7 @@ def incident_details(reader: Reader, key: str) -> IncidentDetails | None:
     return IncidentDetails(
         incident=incident,
         advice=advice_for(incident, reader),
-        evidence=facts_of(incident.lead.evidence),
+        evidence=facts_of(_dated(incident.lead)),
         onset=began,
         signals=departures(here, view)[:MAX_SIGNALS],
         low=int(max(0, began.step - BEFORE * rows)),

@@ -419,8 +419,8 @@ def _controls(found: StepView, wanted: CompletionsQuery) -> html.Div:
                 ],
                 className="range",
             ),
-            _select("by", wanted.by, by, "reward component", 140),
-            _select("sort", wanted.sort, [{"value": v, "label": word} for v, word in SORTS.items()], "order", 150),
+            _select("by", wanted.by, by, "reward component", 120),
+            _select("sort", wanted.sort, [{"value": v, "label": word} for v, word in SORTS.items()], "order", 120),
             _number("vs", wanted.vs, "diff with step", "step to compare with", 110, debounce=True),
             dmc.Checkbox(
                 id="completions-tokens",

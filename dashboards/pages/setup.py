@@ -31,8 +31,19 @@ def layout(runs: Runs, query: Mapping[str, str], theme: Theme) -> Any:
     except Exception as error:  # whatever a directory holds, the page stays up and reports it
         return html.Div(notices.broken(run, str(error) or type(error).__name__), className="page")
     return html.Div(
-        [html.H1("Setup"), *_story(setup), *_made_with(setup), *_log(setup), *_config(runs, run, setup)],
-        className="page",
+        [
+            html.H1("Setup"),
+            html.Div(
+                [
+                    html.Section(_story(setup), className="card pad"),
+                    html.Section(_made_with(setup), className="card pad"),
+                ],
+                className="setup-top",
+            ),
+            *_log(setup),
+            html.Section(_config(runs, run, setup), className="card pad"),
+        ],
+        className="page setup",
     )
 
 

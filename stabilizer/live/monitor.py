@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 STALLED = "system/stalled"
 LOCKED_S = 1.0
 """Longest wait of the watchdog for a monitor that is at work, in seconds."""
+SILENT_S = 2.0
+"""Seconds without an answer from the disk that are news: on a crowded machine it takes up to 0.8 s."""
 LONGEST_FAILURE = 500
 """Characters of a failure that are kept."""
 MOST_FAILURES = 100
@@ -98,7 +100,7 @@ class Monitor:
     def _disk_news(self, step: int) -> list[Finding]:
         """Put on record that the disk stopped answering, or that it answers again."""
         disk = self.writer.disk
-        if disk.behind and not self._disk_since:
+        if disk.silent_s >= SILENT_S and not self._disk_since:
             self._disk_since = time.monotonic() - disk.silent_s
             text = (
                 f"the disk of {self.writer.path} does not answer: training goes on, records wait in memory, and nothing"
