@@ -56,6 +56,8 @@ APART = 0.01
 """KL between engine and trainer on the same weights; 1e-4 to 1e-3 is rounding."""
 GAP = 0.04
 """Mean absolute difference of a token's log-probability; 0.005 to 0.02 is bf16's rounding."""
+GAPS = ("logprob_abs_diff", "logprobs_abs_diff_mean", "sampling_logp_difference/mean")
+"""How trainers call this difference."""
 WEIGHED = 2.0
 """Mean importance ratio between trainer and engine, or its inverse; exact probabilities give 1."""
 LEAST_OF_A_TREND = 6
@@ -543,7 +545,9 @@ def reference_left(view: RunView) -> Answer:
 
 def engine_apart(view: RunView) -> Answer:
     """Engine and trainer give different probabilities."""
-    kl, gap = _last(view, "policy/mismatch_kl"), _named(view, ("logprob_abs_diff", "sampling_logp_difference/mean"))
+    kl, gap = _last(view, "policy/mismatch_kl"), _named(view, GAPS)
+    factor = _named(view, "token_mult_prob_error")  # the mean of exp(|difference|) over tokens
+    gap = math.log(factor) if gap is None and factor and factor > 0 else gap
     if not ((kl or 0) > APART or (gap or 0) > GAP):
         return None
     by = f"{kl:.3g} nats a token" if (kl or 0) > APART else f"{gap:.3g} in a token's log-probability"

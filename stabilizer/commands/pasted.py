@@ -16,7 +16,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from stabilizer.configs.config import Unresolved
+from stabilizer.configs.config import ConfigError, Unresolved
+from stabilizer.configs.reading import parsed
 from stabilizer.core.records import SEVERITIES, Event
 from stabilizer.core.severity import reached
 from stabilizer.formats.console import lines
@@ -55,6 +56,8 @@ _OF_SUMMARY = re.compile(rb"^wandb:[ \t]{1,200}(\S{1,100})[ \t]{1,8}(-?\d[\d.e+-
 """A line of it: a metric, set to the right, and its last value."""
 _SUMMARY = "'train_runtime'"
 """What the last row of transformers' trainers holds; a progress bar may follow it."""
+CONFIGURATION = "args"
+"""The argument by which a trainer on transformers gets its configuration: a setting where the text only names it."""
 MOST_SETTINGS = 1 << 18
 """Bytes of the beginning in which settings are looked for."""
 
@@ -78,12 +81,14 @@ def answer(args: argparse.Namespace, diagnose: Callable[[Path], int], diagnose_r
         except RunError as error:
             if (code := _as_configuration(path, args)) is not None:
                 return code
-            if silent := _ends_silently(path):
+            if (silent := _ends_silently(path)) and b"\0" not in data[:4096]:
                 return diagnose_run(silent)
             if plain := _unquoted(data):
                 path.write_bytes(plain)
                 with suppress(RunError):
                     return diagnose(path)
+            if does := _does(path):
+                raise RunError(_trains_nothing(does)) from None
             if b"\0" in data[:4096] or not (words := _words(path)):
                 raise RunError(_nothing_in(data, error, path)) from None
             return diagnose_run(words)
@@ -144,6 +149,17 @@ def _settings_of(path: Path, text: str) -> Preflight | None:
     return _excerpt(judge(config)) if config and not config.guessed else None
 
 
+def _trains_nothing(does: str) -> str:
+    return f"standard input: {does} and trains nothing; paste what it printed, or the command that trains"
+
+
+def _does(path: Path) -> str:
+    """What the command in the text does where it trains nothing; "" without such a command."""
+    with path.open("rb") as file, suppress(ConfigError):
+        return parsed(path, file.read(MOST_SETTINGS).decode("utf-8", "replace"), alone=True).does
+    return ""
+
+
 def saved(settings: Preflight, folder: Path) -> Path:
     """The settings as a file beside the text, under the trainer's own names."""
     path = folder / "settings.json"
@@ -162,6 +178,8 @@ def _excerpt(result: Preflight) -> Preflight:
     """What was found in a text that may be a part of the settings: a value that it lacks may be set elsewhere."""
     text = replace(result.config.parsed, path=Path(PASTED))
     found = [replace(finding, file=PASTED) for finding in result.findings]
+    if CONFIGURATION in result.config.settings:  # the text has no more than its name: what it sets is not known
+        found = [finding for finding in found if finding.line is not None]
     found = [
         replace(finding, severity="info", summary=f"if the text is complete: {finding.summary}")
         if finding.id == REFUSED and finding.line is None

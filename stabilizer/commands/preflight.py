@@ -58,8 +58,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--rewards",
         action="append",
         default=[],
-        metavar="FILE.py:FUNCTION",
-        help="attack a reward function in a process of its own, instead of checking CONFIG; may be repeated",
+        metavar="FILE.py[:FUNCTION]",
+        help="attack a reward function, or all of a file, in a process of its own, instead of checking CONFIG; may be"
+        " repeated",
     )
     parser.add_argument(
         "--data",

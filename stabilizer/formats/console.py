@@ -455,6 +455,7 @@ class Failures:
         said = []
         if self.not_finite:
             said.append(f"{self.not_finite} updates skipped by the trainer: 'grad_norm is not finite'")
+        said += [f"{told.strip()} is in {times} lines" for told, times in self._told.items() if times > _MOST_OF_ONE]
         if self.count > KEPT:
             said.append(f"{self.count} failures in the log, the first {KEPT} and the last are kept as events")
         return said

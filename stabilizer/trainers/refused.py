@@ -73,10 +73,7 @@ def _whole_groups(found: re.Match[str]) -> Accepted:
     gpus = processes
     if processes > 1 and processes & (processes + 1) == 0:  # 3, 7, 15: one short of a whole machine
         gpus += 1
-        how += (
-            f". {processes} processes on a machine of {gpus} GPUs: vLLM has taken one, so the batch is a multiple of"
-            f" {processes}"
-        )
+        how += f". On a machine of {gpus} GPUs vLLM takes one, so the batch is a multiple of {processes}"
     vllm = "" if gpus > processes else " --vllm none"
     how += f". `stabilizer plan --trainer trl --version {version} --gpus {gpus}{vllm}` lists every way to cut the batch"
     return Accepted(settings, how)

@@ -139,6 +139,16 @@ TROUBLES = (
         example="TypeError: format_reward_func() takes 1 positional argument but 2 were given",
     ),
     Trouble(
+        id="python/not-in-table",
+        shows=("^KeyError: '{key:w}'$",), code=("_MAPPING[", "_MAP[", "_REGISTRY[", "REGISTRY[", "_CLASSES[", "_DICT["),
+        cause="a setting has the value {key}, which is not in the table of names that this line of code looks it up in",
+        fix="print the table's keys here and set one of them. The name may belong to another command (GRPO in ms-swift is `swift rlhf "
+        "--rlhf_type grpo`, not `swift sft --loss_type grpo`), to a plugin that was not loaded, or to a newer release",
+        source="modelscope/ms-swift#5283", kind="config-error",
+        example='  File "/x/site-packages/swift/plugin/loss.py", line 869, in get_loss_func\n    return LOSS_MAPPING[loss_type]\n'
+        "KeyError: 'grpo'",
+    ),
+    Trouble(
         id="data/row-without-key",
         shows=("^KeyError: '{key:w}'$",), code=("feature[", "example[", "row[", "sample[", "item[", "inputs[", "batch[", "record["),
         cause="a row of the data has no {key}",

@@ -60,7 +60,8 @@ TROUBLES = (
     ),
     Trouble(
         id="megatron/world-size",
-        shows=("world_size ({size}) is not divisible by {unit}", "world size ({size}) is not divisible by total_model_size (total_model_size={unit})"),
+        shows=("world_size ({size}) is not divisible by {unit}", "world size ({size}) is not divisible by total_model_size (total_model_size={unit})",
+               "world size ({size}) is not divisible by total_model_size (encoder_model_size={other} + decoder_model_size={unit})"),
         cause="{size} GPUs are no multiple of tensor x pipeline x context parallel size = {unit}",
         fix="use {near} GPUs, or other parallel sizes; a tool that converts a checkpoint sets the pipeline size itself, so give it no tensor parallel size",
         source="NVIDIA/Megatron-LM: parallel_state.py; modal-labs/multinode-training-guide#86", certainty="certain", kind="config-error", work=not_whole,

@@ -39,6 +39,14 @@ TROUBLES = (
         "| 30%   41C    P8             18W /  230W |   18528MiB /  24564MiB |      0%      Default |", work=_gpu,
     ),
     _text(
+        "weight-group", ("init_process_group: master_address={host:w} master_port={port} ... world_size={n}, group_name={name:w}",
+                         "init_process_group: master_address={host:w}, master_port={port}, ... world_size={n}, group_name={name:w}"),
+        "an engine joins the group {name} of {n} processes, over which the trainer sends its weights, and nothing after it shows that the group formed",
+        "count these lines: each engine process prints one, and the trainer is rank 0. If all are there, the releases differ: install the vLLM "
+        "that the trainer's requirements name; then NCCL_SOCKET_IFNAME and an open port {port} between nodes, NCCL_CUMEM_ENABLE=0 on both sides",
+        "init_process_group: master_address=10.0.0.3, master_port=44871,  rank=1, world_size=3, group_name=openrlhf",
+    ),
+    _text(
         "stack-collective", ("(torch/distributed/", "(torch\\distributed\\"),
         "this rank stands in a collective operation (torch.distributed) and waits for a rank that has not come",
         _STACKS, "    all_gather (torch/distributed/distributed_c10d.py:3346)",

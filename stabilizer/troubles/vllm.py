@@ -71,6 +71,16 @@ TROUBLES = (
         example="AssertionError: Error in memory profiling. Initial free memory 31.2 GiB, current free memory 40.9 GiB.",
     ),
     Trouble(
+        id="vllm/image-cache",
+        shows=("Expected a cached item for mm_hash=",),
+        cause="vLLM's API side and its engine each keep a cache of processed images, and the two lost step: one calls an image cached "
+        "that the other has dropped, as with many or large images at once",
+        fix="switch that cache off (mm_processor_cache_gb=0; vllm_mm_processor_cache_gb 0 in ms-swift), or make it larger than the images "
+        "of all requests that run at once; a later vLLM refuses the one request instead",
+        source="modelscope/ms-swift#9863; vllm-project/vllm#31404", certainty="certain",
+        example="AssertionError: Expected a cached item for mm_hash='3fe1c0'",
+    ),
+    Trouble(
         id="vllm/prompt-too-long",
         shows=(
             "Prompt length of {prompt} is longer than the maximum model length of {length}",

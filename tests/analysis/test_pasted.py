@@ -387,3 +387,40 @@ def test_image_tokens_that_are_too_many_were_generated_and_too_few_were_cut(monk
     for tokens, told in ((4097, "generated an image token"), (3800, "cut in the middle")):
         _, found = answered(line.format(tokens), monkeypatch, capsys)
         assert told in json.dumps(found["findings"][0]["causes"])
+
+
+def refused(data, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+    assert main(["diagnose", "-"]) == 2
+    return capsys.readouterr().err
+
+
+def test_a_command_that_trains_nothing_is_named_as_what_it_is(monkeypatch, capsys):
+    said = refused(b"vllm serve Qwen/Qwen2.5-7B-Instruct --tensor-parallel-size 2\n", monkeypatch, capsys)
+    assert "serves a model" in said
+
+
+def test_binary_data_is_no_log_that_stopped(monkeypatch, capsys):
+    data = b"\0\1\2 12:01:02 INFO \n 12:01:03 INFO x\n" * 20
+    assert "binary data" in refused(data, monkeypatch, capsys)
+
+
+@pytest.mark.parametrize(("config", "judged"), [("", False), ("args = GRPOConfig(num_generations=6)\n", True)])
+def test_defaults_are_not_judged_where_the_configuration_is_elsewhere(config, judged, monkeypatch, capsys):
+    text = f"{config}trainer = GRPOTrainer(model, reward_funcs=[f], args=args)\nKeyError: 'solution'\n"
+    _, found = answered(text, monkeypatch, capsys)
+    assert ("settings" in found) is judged
+
+
+def test_equal_rewards_in_every_row_are_told_by_the_highest_and_the_lowest(monkeypatch, capsys):
+    row = "step:{} - actor/grad_norm:0.0 - critic/score/mean:1.0 - critic/score/max:1.0 - critic/score/min:{}\n"
+    for lowest, told in (("1.0", True), ("0.0", False)):
+        _, found = answered(row.format(1, lowest) + row.format(2, lowest), monkeypatch, capsys)
+        assert any("every group earn the same" in one["summary"] for one in found["findings"]) is told
+
+
+@pytest.mark.parametrize(("times", "told"), [(3, False), (40, True)])
+def test_a_message_that_is_printed_often_is_counted(times, told, monkeypatch, capsys):
+    line = "UserWarning: None of the inputs have requires_grad=True. Gradients will be None\n"
+    _, found = answered("step 1 reward 0.1\n" + times * line + "step 2 reward 0.2\n", monkeypatch, capsys)
+    assert any(f"in {times} lines" in note for note in found["source"].get("notes", [])) is told

@@ -144,6 +144,11 @@ def test_engines_are_compared_by_log_probabilities_too():
     assert signs(view(train_rollout_logprob_abs_diff=[0.012])) == []
 
 
+@pytest.mark.parametrize(("factor", "apart"), [(38.4, True), (1.02, False)])
+def test_engines_are_compared_by_a_factor_of_probabilities_too(factor, apart):
+    assert ([sign.id for sign in signs(view(train__token_mult_prob_error=[factor]))] == ["engine-apart"]) is apart
+
+
 def test_a_reward_that_falls_with_the_policy_is_no_fault_of_its_judge():
     fell = {"reward__mean": [0.7, 0.71, 0.05, 0.04], "policy__entropy": [0.41, 0.4, 0.2, 0.1]}
     assert "reward-drops-alone" not in {sign.id for sign in signs(view(**fell))}

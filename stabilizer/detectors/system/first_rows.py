@@ -194,7 +194,8 @@ def _piled_up(view: RunView) -> bool:
 def same_rewards(view: RunView) -> Fact | None:
     """All answers of a group earn the same."""
     share, spread = _all(view, "reward/zero_std_frac"), _all(view, "reward/std_group")
-    if not ((share is not None and share.min() >= NEARLY_ALL) or (spread is not None and not spread.any())):
+    alike = (share is not None and share.min() >= NEARLY_ALL) or (spread is not None and not spread.any())
+    if not (alike or _one_reward(view)):
         return None
     if nothing_earned(view):
         return None  # reported as that
@@ -204,6 +205,13 @@ def same_rewards(view: RunView) -> Fact | None:
         "check the reward function on a right and a wrong answer of one prompt, make it finer than pass or fail,"
         " sample at temperature 1, take more answers a group, or prompts that are solved sometimes",
     )  # fmt: skip
+
+
+def _one_reward(view: RunView) -> bool:
+    """Whether the highest and the lowest reward of each row are the same, where the log has both."""
+    highest = next((name for name in view.names() if name.endswith(("score/max", "reward/max", "rewards/max"))), "")
+    high, low = (_all(view, f"{highest.removesuffix('max')}{end}") if highest else None for end in ("max", "min"))
+    return high is not None and low is not None and np.array_equal(high, low)
 
 
 def nothing_earned(view: RunView) -> Fact | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -26,6 +27,8 @@ AMOUNTS = {
     "easyr1/perf/max_memory_reserved_gb": "memory of the GPU",
 }
 """Memory in use in GB."""
+_COLUMN = re.compile(r"(?:^|[/_.-])(?:v?ram|rss|mem(?:ory)?)[/_.-](?:[a-z]+[/_.-])?gi?b$", re.IGNORECASE)
+"""A column of memory in GB under a name of the log's own."""
 FULL = 0.97
 """Share of the memory at which an allocation is likely to fail: what remains is in pieces, or the system keeps it."""
 PARTS = 6
@@ -93,7 +96,7 @@ class MemoryGrowth(Detector):
         for name, words in SHARES.items():
             if (grown := self._growth(view, name)) and grown.now - grown.before >= self.share:
                 return self._filling(view, name, words, grown)
-        for name, words in AMOUNTS.items():
+        for name, words in (AMOUNTS | _others(view)).items():
             if (grown := self._growth(view, name)) and grown.now - grown.before >= self.part * grown.before:
                 return self.finding(
                     view, "info", grown.onset,
@@ -129,6 +132,11 @@ class MemoryGrowth(Detector):
             return None
         apart = (steps[-1] - steps[0]) * (PARTS - 1) / PARTS  # between the middles of the first and the last part
         return Growth(int(steps[0]), float(lows[0]), float(lows[-1]), float((lows[-1] - lows[0]) / apart))
+
+
+def _others(view: RunView) -> dict[str, str]:
+    """Columns of a log that are amounts of memory in GB by their names."""
+    return {name: f"`{name.rpartition('/')[2]}`" for name in view.names() if _COLUMN.search(name)}
 
 
 def _longer(view: RunView, grown: Growth) -> str:

@@ -23,6 +23,7 @@ from stabilizer.preflight.rules import (
     lr_conservative,
     lr_range,
     meaning,
+    memory_least,
     no_anchor,
     no_engine,
     off_policy,
@@ -47,6 +48,7 @@ from stabilizer.preflight.rules import (
 RULES: tuple[ModuleType, ...] = (
     rejected,
     gpus_short,
+    memory_least,
     reward_pattern,
     served,
     small_group,

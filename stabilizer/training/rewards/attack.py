@@ -7,9 +7,12 @@ numbers, cut in the middle, odd characters.
 
 from __future__ import annotations
 
+import ast
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
@@ -25,6 +28,9 @@ SLOW_S = 1.0
 """Seconds for the eight or so completions of one call from which a function is called slow: a step has hundreds."""
 MARGIN = 1e-6
 """Difference of two rewards that counts as one."""
+NO_GAIN = 0.01
+"""Share of the range of right and wrong answers' rewards below which a right answer earns no more than a wrong one: a
+reward for length differs by 0.1 % of it between `5` and `18`, and one that compares answers by half of it or more."""
 QUESTIONS = 8
 """Rows of the data set that are tried."""
 ANSWER_KEYS = ("answer", "ground_truth", "solution", "label", "target", "final_answer")
@@ -120,8 +126,26 @@ class Report:
 
 def attack(functions: Sequence[str], problems: Sequence[Problem] = DEFAULT) -> list[Report]:
     """A report for every function, named as in `reward.functions`."""
-    specs = read_specs(RewardConfig(functions=list(functions)))
+    named: list[str | dict[str, Any]] = [name for function in functions for name in _named(function)]
+    specs = read_specs(RewardConfig(functions=named))
     return [_attacked(spec, problems[:QUESTIONS]) for spec in specs]
+
+
+def _named(function: str) -> list[str]:
+    """The function, or those of a Python file given without one: the ones called reward or score, else all public."""
+    path = Path(function)
+    if path.suffix != ".py" or not path.is_file():
+        return [function]
+    with suppress(SyntaxError, ValueError):  # reported with the line where the file is loaded
+        found = [
+            part
+            for part in ast.parse(path.read_bytes()).body
+            if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef)
+        ]
+        public = [part.name for part in found if not part.name.startswith("_") and part.args.args]
+        chosen = [name for name in public if re.search("reward|score", name, re.IGNORECASE)] or public
+        return [f"{function}:{name}" for name in chosen] or [function]
+    return [function]
 
 
 def problems_of(path: Path, count: int = QUESTIONS) -> list[Problem]:
@@ -318,16 +342,27 @@ def _worth(report: Report) -> list[Finding]:
     if not right or not wrong:
         return []
     best = max(right, key=lambda name: right[name])
-    found = (_blind(report.name, right[best], max(wrong)), _exploit(values, best, max(wrong)), _form(right, best))
+    found = (_blind(report.name, values, right, wrong), _exploit(values, best, max(wrong)), _form(right, best))
     return [finding for finding in found if finding]
 
 
-def _blind(name: str, best: float, wrong: float) -> Finding | None:
-    if best > wrong + MARGIN:
+def _blind(
+    name: str, values: Mapping[str, float], right: Mapping[str, float], wrong: Sequence[float]
+) -> Finding | None:
+    pairs = {
+        form: (right[form], values[other]) for form in right if (other := form.replace("right", "wrong")) in values
+    }
+    if not pairs:
         return None
+    form = max(pairs, key=lambda form: pairs[form][0] - pairs[form][1])
+    gain = pairs[form][0] - pairs[form][1]
+    known = (*right.values(), *wrong)
+    if gain > max(MARGIN, NO_GAIN * (max(known) - min(known))):
+        return None
+    form = max(pairs, key=lambda form: pairs[form][0])
     return Finding(
         "rewards/blind", "info" if _of_form(name) else "critical",
-        f"a right answer earns {best:g}, and a wrong one in the same form {wrong:g}",
+        f"a right answer ({form}) earns {pairs[form][0]:g}, and a wrong one in the same form {pairs[form][1]:g}",
         "expected of a reward for form or length; else compare the answer that it extracts with the right one",
     )  # fmt: skip
 

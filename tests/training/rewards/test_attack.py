@@ -51,6 +51,9 @@ def by_difficulty(completions, difficulty):
 def tags_alone(completions, answer, **columns):
     return [float(text == f"<answer>{right}</answer>") for text, right in zip(completions, answer)]
 
+def closeness(completions, answer, **columns):
+    return [("<answer>" in text) + 1 / max(1, len(text)) for text in completions]
+
 def one(completion, answer):
     return 1.0 if completion.strip().endswith("\\boxed{" + answer + "}.") else 0.0
 """
@@ -159,3 +162,29 @@ def test_the_command_prints_what_was_found_and_exits_1(file, capsys):
 
 def test_every_answer_is_another():
     assert len(set(answers(DEFAULT[0]).values())) == len(answers(DEFAULT[0]))
+
+
+def test_a_reward_that_differs_only_closeness_is_blind(file):
+    finding = found(file, "closeness")[1]["rewards/blind"]
+    assert finding.severity == "critical"
+    assert "tags alone" in finding.what
+
+
+def test_a_file_without_a_function_is_attacked_whole(tmp_path, capsys):
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "def _hidden(completions):\n    return []\n\ndef helper(text):\n    return text\n\n"
+        "def length_reward(completions, **columns):\n    return [float(len(text)) for text in completions]\n\n"
+        "def score(completions, answer, **columns):\n    return [float(a == c) for a, c in zip(answer, completions)]\n"
+    )
+    assert [report.name for report in attack([str(file)])] == ["length_reward", "score"]
+
+
+@pytest.mark.parametrize("source", ["x = 1\n", "def broken(:\n"])
+def test_a_file_without_any_function_is_one_clear_line(tmp_path, capsys, source):
+    file = tmp_path / "mine.py"
+    file.write_text(source)
+    assert main(["preflight", "--rewards", str(file)]) == 2
+    said = capsys.readouterr().err
+    assert str(file) in said
+    assert "Traceback" not in said
