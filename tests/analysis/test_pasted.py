@@ -424,3 +424,14 @@ def test_a_message_that_is_printed_often_is_counted(times, told, monkeypatch, ca
     line = "UserWarning: None of the inputs have requires_grad=True. Gradients will be None\n"
     _, found = answered("step 1 reward 0.1\n" + times * line + "step 2 reward 0.2\n", monkeypatch, capsys)
     assert any(f"in {times} lines" in note for note in found["source"].get("notes", [])) is told
+
+
+@pytest.mark.parametrize(("count", "left_out"), [(299, False), (900, True)])
+def test_a_text_of_very_many_rows_is_read_at_its_ends(count, left_out, monkeypatch, capsys):
+    monkeypatch.setattr(pasted, "MOST_KEPT", 300)
+    text = "".join(f"step {number} reward 0.5\n" for number in range(count))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    assert main(["diagnose", "-", "--json"]) == 0
+    printed = capsys.readouterr()
+    assert ("left out" in printed.err) is left_out
+    assert json.loads(printed.out)["source"]["steps"] == min(count, 300)
