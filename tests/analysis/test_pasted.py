@@ -405,11 +405,18 @@ def test_binary_data_is_no_log_that_stopped(monkeypatch, capsys):
     assert "binary data" in refused(data, monkeypatch, capsys)
 
 
-@pytest.mark.parametrize(("config", "judged"), [("", False), ("args = GRPOConfig(num_generations=6)\n", True)])
-def test_defaults_are_not_judged_where_the_configuration_is_elsewhere(config, judged, monkeypatch, capsys):
-    text = f"{config}trainer = GRPOTrainer(model, reward_funcs=[f], args=args)\nKeyError: 'solution'\n"
-    _, found = answered(text, monkeypatch, capsys)
-    assert ("settings" in found) is judged
+CELL = """KeyError                                  Traceback (most recent call last)
+Cell In[14], line 3
+      1 trainer = GRPOTrainer(model, reward_funcs=[f]{more})
+----> 3 trainer.train()
+KeyError: 'solution'
+"""
+
+
+@pytest.mark.parametrize(("more", "judged"), [(", args=a", False), ("", True)])
+def test_defaults_are_not_judged_where_the_configuration_is_elsewhere(more, judged, monkeypatch, capsys):
+    _, found = answered(CELL.format(more=more), monkeypatch, capsys)
+    assert bool(found["settings"]["findings"]) is judged
 
 
 def test_equal_rewards_in_every_row_are_told_by_the_highest_and_the_lowest(monkeypatch, capsys):

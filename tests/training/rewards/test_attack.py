@@ -164,7 +164,7 @@ def test_every_answer_is_another():
     assert len(set(answers(DEFAULT[0]).values())) == len(answers(DEFAULT[0]))
 
 
-def test_a_reward_that_differs_only_closeness_is_blind(file):
+def test_a_reward_that_differs_only_by_length_is_blind(file):
     finding = found(file, "closeness")[1]["rewards/blind"]
     assert finding.severity == "critical"
     assert "tags alone" in finding.what
