@@ -15,6 +15,7 @@ from urllib.parse import urlencode
 from dashboards.security.access import Access, host_in_url
 
 if TYPE_CHECKING:
+    from waitress.channel import HTTPChannel
     from waitress.server import BaseWSGIServer
 
 THREADS = 8
@@ -22,6 +23,10 @@ MAX_CONNECTIONS = 2000
 """Connections at once. A browser keeps six, so this is 300 open pages; each costs a descriptor and 20 kB."""
 IDLE_S, CLEANUP_S = 30, 5
 """Seconds after which a connection without traffic is closed, and between looks for such. Pages poll every second."""
+IN_MEMORY = 256 * 1024
+"""Bytes of a request, and of an answer that nobody has read yet, that are kept in memory; more goes to a file."""
+MOST_WAITING = 1 << 30
+"""Bytes of an answer after which a thread would wait for a slow client. No answer is as large, so none waits."""
 SWITCH_S = 0.001
 """How long one thread may keep the others waiting: a large run that is read must not hold up everybody's polls."""
 
@@ -81,8 +86,12 @@ def prepare(
         connection_limit=MAX_CONNECTIONS,
         channel_timeout=IDLE_S,
         cleanup_interval=CLEANUP_S,
+        inbuf_overflow=IN_MEMORY,
+        outbuf_overflow=IN_MEMORY,
+        outbuf_high_watermark=MOST_WAITING,
         asyncore_use_poll=True,  # select() knows no descriptor above 1023
     )
+    server.channel_class = _one_at_a_time()
     server.close = _all(app.runs.alerts.stop, app.runs.logs.stop, server.close)
     key = f"?token={access.token}" if access.token else ""
     return server, f"http://{host_in_url(host)}:{listener.getsockname()[1]}/{key}"
@@ -111,6 +120,28 @@ def serve(
         server.run()
     finally:
         server.close()
+
+
+def _one_at_a_time() -> type[HTTPChannel]:
+    """Connections that answer one request and close where others were sent behind it without waiting for the answer.
+
+    No browser does that. A client that did, and did not read, would keep one of the threads for itself.
+    """
+    from waitress.channel import HTTPChannel
+    from waitress.parser import HTTPRequestParser
+
+    class One(HTTPRequestParser):  # type: ignore[misc]
+        def received(self, data: bytes) -> int:
+            taken: int = super().received(data)
+            if self.completed and not self.empty and taken < len(data):
+                self.headers["CONNECTION"] = "close"
+                return len(data)
+            return taken
+
+    class Channel(HTTPChannel):  # type: ignore[misc]
+        parser_class = One
+
+    return Channel
 
 
 def _allow_descriptors(count: int) -> None:

@@ -76,6 +76,40 @@ def _sparse(folder: Path) -> None:
     (folder / "manifest.json").write_text(json.dumps(manifest))
 
 
+def _also_names(name: str, entry: Mapping[str, Any]) -> Callable[[Path], None]:
+    """A manifest that names one more file."""
+
+    def damage(folder: Path) -> None:
+        manifest = json.loads((folder / "manifest.json").read_text())
+        manifest["files"][name] = entry
+        (folder / "manifest.json").write_text(json.dumps(manifest))
+
+    return damage
+
+
+def _pipe(folder: Path) -> None:
+    """A file that never ends, and never begins."""
+    os.mkfifo(folder / "pipe")
+    _also_names("pipe", {"size": 0, "sha256": hashlib.sha256(b"").hexdigest()})(folder)
+
+
+def _elsewhere(folder: Path) -> None:
+    """A file outside of the state, with the right hash."""
+    content = b"another state's"
+    (folder.parent / "elsewhere").write_bytes(content)
+    entry = {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    _also_names("../elsewhere", entry)(folder)
+
+
+def _each(change: Callable[[torch.Tensor], torch.Tensor], of: str = "") -> Callable[[dict[str, torch.Tensor]], None]:
+    """Change all tensors whose names end so."""
+
+    def changed(tensors: dict[str, torch.Tensor]) -> None:
+        tensors.update({name: change(tensor) for name, tensor in tensors.items() if name.endswith(of)})
+
+    return changed
+
+
 def _drop_first(tensors: dict[str, torch.Tensor]) -> None:
     del tensors[min(tensors)]
 
@@ -105,6 +139,14 @@ BEHIND_A_VALID_HASH: Mapping[str, Callable[[Path], None]] = {
     "weights: a tensor is missing": _tensors("model.safetensors", _drop_first),
     "weights: a tensor of another shape": _tensors("model.safetensors", _reshape_first),
     "weights: 8 GB": _sparse,
+    "weights: whole numbers": _tensors("model.safetensors", _each(lambda tensor: tensor.to(torch.int64))),
+    "optimizer: moments in half precision": _tensors("optimizer.safetensors", _each(torch.Tensor.half, "/exp_avg")),
+    "optimizer: negative squares": _tensors("optimizer.safetensors", _each(lambda t: -t.abs() - 1, "/exp_avg_sq")),
+    "manifest: a file elsewhere": _elsewhere,
+    "manifest: a device": _also_names("/dev/zero", {"size": 0, "sha256": ""}),
+    "manifest: a pipe": _pipe,
+    "manifest: no name of a file": _also_names("a\0b", {"size": 0, "sha256": ""}),
+    "manifest: 8 GB": lambda folder: os.truncate(folder / "manifest.json", HUGE),
     "optimizer: text": _content("optimizer.safetensors", b"nothing of the kind"),
     "optimizer: of another model": _tensors("optimizer.safetensors", _foreign),
     "optimizer: a moment is missing": _tensors("optimizer.safetensors", _drop_first),
@@ -127,6 +169,10 @@ BEHIND_A_VALID_HASH: Mapping[str, Callable[[Path], None]] = {
     "state: step of another state": _set("progress", "step", 99),
     "state: cursor is null": _set("progress", "cursor", None),
     "state: norms are a text": _set("progress", "norms", "abc"),
+    "state: norms are negative": _set("progress", "norms", [-1.0]),
+    "state: norms are no numbers": _set("progress", "norms", [float("nan")]),
+    "state: the best step is negative": _set("progress", "best_step", -3),
+    "state: beta scale is negative": _set("progress", "beta_scale", -1.0),
     "state: norms hold a list": _set("progress", "norms", [[1.0]]),
     "state: lineage is a list": _set("progress", "lineage", [0]),
     "state: lineage names no attempt": _set("progress", "lineage", {"first": 0}),

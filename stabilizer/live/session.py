@@ -82,6 +82,7 @@ class Session:
     ) -> Session:
         """Begin a new run in `path`. With `fork_steps` a fix is first tried on a copy for so many steps."""
         inputs = digests(config)  # before they are read, so that an edit in between is noticed
+        path = path.absolute()  # the process may change its working directory
         trainer = Trainer(config, checkpoints=path / "checkpoints", ranks=ranks)
         writer = RunWriter.create(
             path,

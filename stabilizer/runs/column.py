@@ -39,6 +39,12 @@ def bounded(values: np.ndarray) -> np.ndarray:
     return np.where(beyond, np.copysign(np.inf, values), values) if beyond.any() else values
 
 
+def read_only(part: np.ndarray) -> np.ndarray:
+    """A part of an array that was just taken: who computes in place must not change what all others see."""
+    part.flags.writeable = False
+    return part
+
+
 class Column:
     """One metric. Steps ascend; a second value of one step replaces the first; room doubles when it runs out.
 
@@ -175,7 +181,7 @@ class _Signal:
         return self._rows[self.size - self._first - 1].tolist() if self.size else None
 
     def upto(self, count: int) -> np.ndarray:
-        return self._rows[: count - self._first]
+        return read_only(self._rows[: count - self._first])
 
     def extend(self, missing: Sequence[Any]) -> None:
         rows = np.asarray(missing, float)

@@ -19,7 +19,7 @@ import numpy as np
 from stabilizer.core.records import Event
 from stabilizer.core.settings import setting_at
 from stabilizer.runs.blocks import Block
-from stabilizer.runs.column import LARGEST, REACH, Advance, Column, bounded
+from stabilizer.runs.column import LARGEST, REACH, Advance, Column, bounded, read_only
 
 T = TypeVar("T")
 
@@ -294,7 +294,7 @@ class RunView:
         given: Series | None = column.given
         if given is None or len(given.steps) != count:
             kind = _FiniteSeries if column.whole else Series
-            given = column.given = kind(column.steps[:count], column.values[:count])
+            given = column.given = kind(read_only(column.steps[:count]), read_only(column.values[:count]))
         return given
 
 

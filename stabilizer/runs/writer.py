@@ -51,7 +51,7 @@ class RunWriter:
     """
 
     def __init__(self, path: Path, about: dict[str, Any], lock: int, *, attempt: int):
-        self.path = path
+        self.path = path = path.absolute()  # the process may change its working directory
         self.about = about
         self.attempt = attempt
         self._release = weakref.finalize(self, os.close, lock)
@@ -73,8 +73,7 @@ class RunWriter:
         self._wanted: tuple[Any, ...] = ()
         """The newest status, written or not."""
         self._status_t = 0.0
-        self._absolute = path.absolute()  # the process may change its working directory
-        self._place = _identity(self._absolute)
+        self._place = _identity(path)
         self.displaced = self._displaced = ""
         """What became of the folder, if it was moved or deleted while the run was training."""
 
@@ -243,7 +242,7 @@ class RunWriter:
         Open files would follow a moved folder, and states and status would not: one run in two halves.
         """
         try:
-            place = _identity(self._absolute)
+            place = _identity(self.path)
         except OSError:  # it can't be looked at now
             return
         if place == self._place:
@@ -254,7 +253,7 @@ class RunWriter:
         for file in (self._metrics, self._events, self._findings, self._actions):
             file.flush()
         with contextlib.suppress(OSError, ValueError):
-            self._place, lock = _identity(self._absolute), claim(self.path)
+            self._place, lock = _identity(self.path), claim(self.path)
             self._release()
             self._release = weakref.finalize(self, os.close, lock)
         self.displaced = (

@@ -25,6 +25,8 @@ from stabilizer.core.knobs import Checkpoint
 
 SCHEMA = 2
 MANIFEST = "manifest.json"
+MOST_OF_MANIFEST = 16 * 1024 * 1024
+"""Bytes of a manifest that are read: room for 100,000 files."""
 _NAME = re.compile(r"step-(\d+)-a(\d+)")
 
 
@@ -68,49 +70,60 @@ def read(checkpoint: Checkpoint, most: int | None = None) -> dict[str, bytes]:
 
     With more than `most` bytes none is read.
     """
-    manifest = _manifest(checkpoint)
-    paths = {name: checkpoint.path / name for name in manifest["files"]}
-    try:
-        if odd := [path for path in paths.values() if not path.is_file()]:
-            raise CheckpointDamaged(f"{odd[0]}: no file")
-        size = sum(path.stat().st_size for path in paths.values())
-        if most is not None and size > most:
-            raise CheckpointDamaged(f"{checkpoint.path}: {size:,} bytes, but this model's states have at most {most:,}")
-        files = {name: path.read_bytes() for name, path in paths.items()}
-    except CheckpointDamaged:
-        raise
-    except (OSError, ValueError) as error:
-        raise CheckpointDamaged(f"{checkpoint.path}: {error}") from error
-    for name, data in files.items():
-        entry = manifest["files"][name]
-        whole = isinstance(entry, dict) and (len(data), _digest(data)) == (entry.get("size"), entry.get("sha256"))
-        if not whole:
-            raise CheckpointDamaged(f"{checkpoint.path / name}: {len(data)} bytes that differ from those written")
+    entries = _entries(checkpoint)
+    size = sum(size for _, size, _ in entries)
+    if most is not None and size > most:
+        raise CheckpointDamaged(f"{checkpoint.path}: {size:,} bytes, but this model's states have at most {most:,}")
+    files = {}
+    for path, size, digest in entries:
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise CheckpointDamaged(f"{path}: {error}") from error
+        if _digest(data) != digest:
+            raise CheckpointDamaged(f"{path}: {size} bytes that differ from those written")
+        files[path.name] = data
     return files
 
 
 def verified(checkpoint: Checkpoint) -> dict[str, Path]:
     """The files of a state, each checked against the manifest without holding it in memory; CheckpointDamaged names
     the file that does not match."""
-    found = {}
-    for name, entry in _manifest(checkpoint)["files"].items():
-        path = checkpoint.path / name
+    entries = _entries(checkpoint)
+    for path, size, wanted in entries:
         try:
             with path.open("rb") as file:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
-            size = path.stat().st_size
         except OSError as error:
             raise CheckpointDamaged(f"{path}: {error}") from error
-        if not isinstance(entry, dict) or (size, digest) != (entry.get("size"), entry.get("sha256")):
+        if digest != wanted:
             raise CheckpointDamaged(f"{path}: {size} bytes that differ from those written")
-        found[name] = path
+    return {path.name: path for path, *_ in entries}
+
+
+def _entries(checkpoint: Checkpoint) -> list[tuple[Path, int, object]]:
+    """(file, size, digest) of each file of a state. CheckpointDamaged where it is not there in that size, or lies
+    outside of the state's folder."""
+    found = []
+    for name, entry in _manifest(checkpoint)["files"].items():
+        path = checkpoint.path / name
+        try:
+            size = path.stat().st_size if path.parent == checkpoint.path and path.is_file() else None
+        except (OSError, ValueError) as error:
+            raise CheckpointDamaged(f"{checkpoint.path}: {error}") from error
+        if size is None:
+            raise CheckpointDamaged(f"{checkpoint.path / MANIFEST}: {name!r} is no file of this state")
+        if not isinstance(entry, dict) or size != entry.get("size"):
+            raise CheckpointDamaged(f"{path}: {size} bytes that differ from those written")
+        found.append((path, size, entry.get("sha256")))
     return found
 
 
 def _manifest(checkpoint: Checkpoint) -> dict[str, Any]:
     """The manifest of a state; CheckpointDamaged when it can't be used."""
     try:
-        manifest = json_text.loads((checkpoint.path / MANIFEST).read_bytes())
+        with (checkpoint.path / MANIFEST).open("rb") as file:
+            manifest = json_text.loads(file.read(MOST_OF_MANIFEST))
     except (OSError, ValueError) as error:
         raise CheckpointDamaged(f"{checkpoint.path}: {error}") from error
     if not isinstance(manifest, dict) or not isinstance(manifest.get("files"), dict):

@@ -41,6 +41,18 @@ def kept_of(parameter: Tensor, kind: str) -> dict[str, tuple[int, ...]]:
     return kept
 
 
+def possible(quantity: str, value: Tensor, parameter: Tensor, kind: str) -> bool:
+    """Whether what is kept of a parameter has a type and a sign that the optimizer can have given it.
+
+    What is not finite passes: a run that diverged keeps that, and resumes as it was.
+    """
+    if kind == EIGHT_BIT:
+        return True
+    dtype = torch.float32 if parameter.dtype in SHORT else parameter.dtype
+    right = value.is_floating_point() if quantity == "step" else value.dtype == dtype
+    return right and not (quantity in ("step", "exp_avg_sq") and bool((value < 0).any()))
+
+
 def need_optimizer(kind: str) -> None:
     """ValueError if the package of an optimizer is not installed."""
     if kind == EIGHT_BIT and find_spec("bitsandbytes") is None:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from stabilizer.core import json_text
 from stabilizer.core.knobs import Checkpoint
-from stabilizer.training.optimizer import kept_of
+from stabilizer.training.optimizer import kept_of, possible
 from stabilizer.training.rollout.ahead import Waiting, from_parts, to_parts
 from stabilizer.training.sharding import is_part, like
 from stabilizer.training.tensor_file import TensorFile
@@ -144,11 +144,14 @@ def decode(files: Mapping[str, bytes], weights: Weights) -> Loaded:
 def _moments(files: Mapping[str, bytes], weights: Weights) -> dict[str, dict[str, Tensor]]:
     """The optimizer's tensors of each parameter. ValueError where one does not fit, or is missing."""
     moments: dict[str, dict[str, Tensor]] = {}
-    kept = {name: kept_of(parameter, weights.optimizer) for name, parameter in weights.parameters().items()}
+    parameters = weights.parameters()
+    kept = {name: kept_of(parameter, weights.optimizer) for name, parameter in parameters.items()}
     for key, value in from_safetensors(files["optimizer.safetensors"]).items():
         name, _, quantity = key.rpartition("/")
         if tuple(value.shape) != kept.get(name, {}).get(quantity):
             raise ValueError(f"its optimizer has {key} {list(value.shape)}, which fits no parameter of the model")
+        if not possible(quantity, value, parameters[name], weights.optimizer):
+            raise ValueError(f"its optimizer has {key} with values that no optimizer keeps ({value.dtype})")
         moments.setdefault(name, {})[quantity] = value
     for name, held in moments.items():
         if lacks := kept[name].keys() - held.keys():
@@ -162,7 +165,7 @@ def decode_weights(files: Mapping[str, bytes], weights: Weights) -> dict[str, di
         saved = {kind: from_safetensors(files.get(f"{kind}.safetensors", _NOTHING)) for kind in weights.models}
     except SafetensorError as error:
         raise ValueError(f"its weights do not load ({error})") from error
-    if _shapes(saved) != _shapes(weights.named()):
+    if _forms(saved) != _forms(weights.named()):
         raise ValueError("the checkpoint does not belong to the model in the configuration")
     return saved
 
@@ -228,10 +231,12 @@ def decode_progress(files: Mapping[str, bytes]) -> Progress:
 
 def _plausible(progress: Progress) -> bool:
     """Whether the values are possible in a run. ValueError where an attempt is no number."""
-    numbers = (*progress.norms, *progress.kept, *progress.lineage.values(), *map(int, progress.lineage))
-    counts = min(progress.step, progress.cursor, progress.tokens, progress.salt)
-    finite = math.isfinite(progress.beta_scale) and math.isfinite(progress.entropy_bonus)
-    return counts >= 0 and finite and all(isinstance(number, (int, float)) for number in numbers)
+    steps = (*progress.kept, *progress.lineage.values(), *map(int, progress.lineage))
+    counts = [value for name, value in vars(progress).items() if type(value) is int and name != "seed"]
+    amounts = (progress.beta_scale, progress.entropy_bonus, *progress.norms)
+    return all(isinstance(step, int) and step >= 0 for step in (*steps, *counts)) and all(
+        isinstance(amount, (int, float)) and 0 <= amount < math.inf for amount in amounts
+    )
 
 
 def _fits(value: object, like: object) -> bool:
@@ -258,8 +263,12 @@ def _position(files: Mapping[str, bytes]) -> dict[str, Any]:
     return state
 
 
-def _shapes(models: Mapping[str, Mapping[str, Tensor]]) -> dict[str, dict[str, tuple[int, ...]]]:
-    return {kind: {name: tuple(t.shape) for name, t in tensors.items()} for kind, tensors in models.items()}
+def _forms(models: Mapping[str, Mapping[str, Tensor]]) -> dict[str, dict[str, tuple[object, ...]]]:
+    """The shape of each tensor, and whether it holds fractions."""
+    return {
+        kind: {name: (*t.shape, t.is_floating_point()) for name, t in tensors.items()}
+        for kind, tensors in models.items()
+    }
 
 
 def _tensors(model: nn.Module) -> dict[str, Tensor]:

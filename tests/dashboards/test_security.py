@@ -26,6 +26,7 @@ import csv
 import fcntl
 import json
 import os
+import re
 import resource
 import socket
 import sys
@@ -43,7 +44,7 @@ from test_completions import log, sample
 from dashboards.pages import PAGES
 from dashboards.security.access import Access
 from dashboards.security.request_guard import HEADERS, MAX_BODY
-from dashboards.server import bind, prepare
+from dashboards.server import THREADS, bind, prepare
 from stabilizer.core.records import Action, Cause, Finding
 from stabilizer.live.stacks import OUR_THREADS
 from stabilizer.runs.writer import RunWriter
@@ -784,19 +785,54 @@ def test_an_id_is_looked_up_and_never_joined_to_a_path(client, folder: Path, tmp
             assert "secret-word" not in told
 
 
-def test_hundreds_of_open_connections_keep_no_viewer_out(folder: Path) -> None:
+@pytest.fixture
+def port(folder: Path) -> Iterator[int]:
+    """The port of a dashboard that answers over real sockets."""
     server, address = prepare([folder], port=0)
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    port = int(address.rstrip("/").rpartition(":")[2])
+    threading.Thread(target=server.run, daemon=True).start()
+    yield int(address.rstrip("/").rpartition(":")[2])
+    server.close()
+
+
+def first_line(port: int) -> bytes:
+    """What a viewer gets who comes now."""
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as viewer:
+        viewer.sendall(f"GET / HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n\r\n".encode())
+        return viewer.recv(12)
+
+
+def test_hundreds_of_open_connections_keep_no_viewer_out(port: int) -> None:
     idle = [socket.create_connection(("127.0.0.1", port)) for _ in range(300)]
     try:
         for half in idle[::2]:
             half.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: ")
-        viewer = socket.create_connection(("127.0.0.1", port), timeout=10)
-        viewer.sendall(f"GET / HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n\r\n".encode())
-        assert viewer.recv(100).startswith(b"HTTP/1.1 200")
+        assert first_line(port) == b"HTTP/1.1 200"
     finally:
-        for connection in (*idle, viewer):
+        for connection in idle:
             connection.close()
-        server.close()
+
+
+def test_clients_that_ask_for_much_and_read_nothing_keep_no_viewer_out(port: int, client) -> None:
+    pages = client.http.get("/", headers=HERE).text
+    files = re.findall(r'src="(/_dash-component-suites[^"]+)"', pages)
+    largest = max(files, key=lambda file: len(client.http.get(file, headers=HERE).data))
+    asking = f"GET {largest} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode() * 30
+    silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(2 * THREADS)]
+    try:
+        for connection in silent:
+            connection.sendall(asking)
+        assert [first_line(port) for _ in range(3)] == [b"HTTP/1.1 200"] * 3
+    finally:
+        for connection in silent:
+            connection.close()
+
+
+def test_requests_behind_one_that_is_not_answered_yet_are_left_and_the_connection_closed(port: int) -> None:
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+        connection.sendall(b"GET /nowhere HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" * 3)
+        answer = b"".join(iter(lambda: connection.recv(1 << 20), b""))
+    assert answer.count(b"HTTP/1.1 200") == 1 and b"Connection: close" in answer
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+        for _ in range(2):  # one after another over one connection, as a browser does
+            connection.sendall(b"HEAD /nowhere HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+            assert connection.recv(1 << 16).startswith(b"HTTP/1.1 200")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -16,6 +17,7 @@ from stabilizer.runs import atomic, writer
 from stabilizer.runs.listing import run_state
 from stabilizer.runs.reader import RunReader, read_json
 from stabilizer.runs.writer import RunWriter
+from stabilizer.training.checkpoint import scan
 from stabilizer.training.config import load_config
 
 
@@ -45,6 +47,18 @@ def test_a_folder_taken_away_mid_run_is_reported_and_records_go_on(tmp_path, mon
         steps += list(RunReader(away).history.view().series("reward/mean").steps)
     assert set(range(5 if how == "deleted" else 1, 9)) <= set(steps)
     assert any("was moved or deleted" in event.text for event in kept.events)
+
+
+def test_a_process_that_changes_its_working_directory_writes_on_where_it_began(tmp_path, monkeypatch) -> None:
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path)
+    session = Session.start(load_config("addition", list(SMALL), steps=4), Path("run"))
+    for tick in session.run():
+        if tick.step == 1:
+            monkeypatch.chdir("other")
+    assert not list((tmp_path / "other").iterdir())
+    assert RunReader(tmp_path / "run").status["state"] == "finished"
+    assert {state.step for state in scan(tmp_path / "run" / "checkpoints")} == {0, 2, 4}
 
 
 def test_a_last_status_that_is_refused_for_a_moment_is_written(tmp_path, monkeypatch) -> None:

@@ -78,3 +78,13 @@ def test_a_view_of_an_earlier_step_knows_no_later_metric() -> None:
     run.append(3, {"policy/kl_old": 0.1})
     names = [run.view(step).names() for step in (0, 1, 2, None)]
     assert names == [[], ["reward/mean"], ["reward/mean", "accuracy/val"], run.names()]
+
+
+def test_nobody_changes_a_series_or_a_signal_for_the_others() -> None:
+    view = history({"reward/mean": "0.5x9"}).view()
+    given = view.series("reward/mean")
+    signal = view.causal("reward/mean", "twice", lambda values, known, _: 2 * values[known:])
+    for array in (given.steps, given.values, given.last(3).values, given.part(1, 4).steps, signal):
+        with pytest.raises(ValueError, match="read-only"):
+            array -= 1
+    assert view.latest("reward/mean") == 0.5
