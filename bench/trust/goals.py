@@ -19,6 +19,7 @@ OF: Mapping[str, str] = {
     "A state that does not load is passed over, with a word": "R7",
     "Resuming is bit-identical and `replay --check` agrees": "R8",
     "A change that is cut off is done or undone": "R11",
+    "A run of two processes survives the loss of one": "R8",
     "Training survives its monitor, with the same weights": "R13",
     "A copy for another tracker that fails or hangs harms nothing": "R13",
     "Writing 100 metrics takes at most 0.3 ms": "R5",

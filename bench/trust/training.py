@@ -9,6 +9,9 @@ import shutil
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +20,21 @@ from bench.trust.row import Attack, Effort, Measured
 from stabilizer.live import bounded
 from stabilizer.live.replay import replay
 from stabilizer.live.session import Session
-from stabilizer.runs.reader import RunReader
+from stabilizer.runs.reader import RunError, RunReader
 from stabilizer.training.config import load_config
 from stabilizer.training.loop import Trainer
 
 HANGING = ("write", "replace", "fsync")
 HANG_S = 4.0
 """Seconds for which an operation of the system does not return."""
-AMID_S = 900.0
-"""Seconds of the full search for a change that is half done."""
+AMID_KILLS, AMID_S = 200, 600.0
+"""Kills of the full search for a change that is half done, and the most seconds of it."""
+RANK_KILLS, RANKS_S, RANK_STEPS = 30, 420.0, 12
+"""The same for runs of two processes, and the steps of such a run."""
+RANKED = (
+    "--steps", f"{RANK_STEPS}", "--seed", "1",
+    *(word for setting in (*parts.SMALL, "device=cpu") for word in ("--set", setting)),
+)  # fmt: skip
 
 
 def damaged_checkpoints(effort: Effort) -> Measured:
@@ -123,24 +132,93 @@ def _through_a_hang(path: Path, kind: str) -> tuple[float, bool]:
 
 
 def killed_amid_changes(effort: Effort) -> Measured:
-    from tests.live.crash_server import SCENARIOS
-    from tests.live.test_crashes import crash_server, killed
-
-    lives = effort.times(2, 200)
-    draw, wrong = random.Random(effort.seed), []
-    with contextlib.contextmanager(crash_server)() as process:
-        until = time.monotonic() + AMID_S * effort.share
-        for number in range(lives):
-            if number >= len(SCENARIOS) and time.monotonic() > until:
-                lives = number
-                break
-            scenario = sorted(SCENARIOS)[number % len(SCENARIOS)]
-            try:
-                killed(process, effort.folder / f"run{number}", scenario, draw.randrange(10, 120))
-            except AssertionError as error:
-                wrong.append(f"{scenario}: {str(error)[:60]}")
+    """Each processor kills runs of its own; every tenth run is replayed."""
+    jobs = os.cpu_count() or 1
+    until = min(effort.until, time.monotonic() + AMID_S * effort.share)
+    part = partial(_killed_amid, effort, -(-effort.times(2, AMID_KILLS) // jobs), until)
+    with ThreadPoolExecutor(jobs) as pool:
+        found = list(pool.map(part, range(jobs)))
+    lives, replayed = sum(part.lives for part in found), sum(part.replayed for part in found)
+    wrong = [line for part in found for line in part.wrong]
     named = f": {wrong[0]}" if wrong else ""
-    return Measured(not wrong, f"{lives} kills between two operations of a change, {len(wrong)} half done{named}")
+    words = f"{lives} kills between two operations of a change, {len(wrong)} half done{named}; {replayed} replays agree"
+    return Measured(not wrong, words)
+
+
+@dataclass
+class _Killed:
+    lives: int = 0
+    replayed: int = 0
+    wrong: list[str] = field(default_factory=list)
+
+
+def _killed_amid(effort: Effort, most: int, until: float, job: int) -> _Killed:
+    """Lives that are cut off one after another, by a process of their own, at moments of the whole run."""
+    from tests.live.crash_server import SCENARIOS
+    from tests.live.test_crashes import crash_server, killed, operations
+
+    folder, draw, found = effort.folder / f"{job}", random.Random(f"{effort.seed} {job}"), _Killed()
+    folder.mkdir()
+    scenarios = sorted(SCENARIOS)[job:] + sorted(SCENARIOS)[:job]
+    with contextlib.contextmanager(crash_server)() as process:
+        counts: dict[str, int] = {}
+        while found.lives < most and (not found.lives or time.monotonic() < until):
+            scenario, path = scenarios[found.lives % len(scenarios)], folder / f"run{found.lives}"
+            found.lives += 1
+            try:
+                if scenario not in counts:
+                    counts[scenario] = len(operations(process, folder, scenario))
+                killed(process, path, scenario, draw.randrange(counts[scenario]))
+                if found.lives % 10 == 0:
+                    assert replay(path, folder / "again").first is None, "its replay differs"
+                    found.replayed += 1
+            except AssertionError as error:
+                found.wrong.append(f"{scenario}: {str(error)[:60]}")
+            shutil.rmtree(folder / "again", ignore_errors=True)
+            shutil.rmtree(path, ignore_errors=True)
+    return found
+
+
+def killed_ranks(effort: Effort) -> Measured:
+    """One of two processes of a run is killed, the other ends by itself, and the run is resumed by two again."""
+    from tests.training.rank_processes import cut_off, run_commands
+
+    def command(name: str) -> list[str]:
+        return ["train", "addition", *RANKED, "--runs", str(effort.folder / name)]
+
+    def run_of(name: str) -> Path:
+        return next((effort.folder / name).iterdir())
+
+    draw, wrong, lives, rows = random.Random(effort.seed), [], 0, 0
+    until = min(effort.until, time.monotonic() + RANKS_S * effort.share)
+    if run_commands(2, command("whole")) != [0, 0]:
+        return Measured(False, "two processes that nobody kills did not finish")
+    weights = parts.weights_digest(run_of("whole"))
+    while lives < effort.times(1, RANK_KILLS) and (not lives or time.monotonic() < until):
+        name, step, lives = f"run{lives}", draw.randrange(1, RANK_STEPS), lives + 1
+        seen = cut_off(
+            2, command(name), draw.randrange(2), partial(_written, effort.folder / name, step), draw.random()
+        )
+        path = run_of(name)
+        rows += len(seen)
+        if run_commands(2, ["train", "--resume", str(path)]) != [0, 0]:
+            wrong.append(f"{name}: it was not resumed")
+        elif parts.weights_digest(path) != weights:
+            wrong.append(f"{name}: other weights")
+        elif not seen <= {step for _, step in RunReader(path).ticks}:
+            wrong.append(f"{name}: rows are gone")
+    named = f": {wrong[0]}" if wrong else ""
+    words = f"{lives} kills of one of two processes, {rows} rows written by then: {len(wrong)} runs not the same{named}"
+    return Measured(not wrong, words)
+
+
+def _written(runs: Path, step: int) -> set[int]:
+    """The rows of the one run in a folder, once one of this step is among them; empty before."""
+    rows: set[int] = set()
+    for path in runs.iterdir() if runs.is_dir() else ():
+        with contextlib.suppress(RunError):
+            rows = {step for _, step in RunReader(path).ticks}
+    return rows if rows and max(rows) >= step else set()
 
 
 def resumed_and_replayed(effort: Effort) -> Measured:
@@ -168,6 +246,8 @@ ATTACKS = (
            resumed_and_replayed),
     Attack("checkpoints", "A change that is cut off is done or undone",
            "kill -9 during rollback, snapshot, approval, revert, resume", killed_amid_changes, quick=False),
+    Attack("checkpoints", "A run of two processes survives the loss of one", "kill -9 of either, then both resume",
+           killed_ranks, quick=False),
     Attack("training", "Training survives its monitor, with the same weights",
            "every part raises, exits, hangs, leaks or answers junk", sabotage),
     Attack("training", "A disk that never answers does not stop training", f"an operation that takes {HANG_S:g} s",

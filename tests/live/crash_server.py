@@ -27,6 +27,7 @@ from stabilizer.remedies import REMEDIES
 from stabilizer.runs.history import RunView
 from stabilizer.runs.requests import ask
 from stabilizer.training.config import load_config
+from stabilizer.training.loop import Trainer
 
 SMALL = [
     "rollout.prompts=2", "rollout.group_size=2", "validation.problems=4", "validation.every=0", "checkpoint.every=5",
@@ -174,6 +175,7 @@ def train(path: Path, scenario: str, steps: int, die_before: int | None) -> None
 
 
 def main() -> None:
+    Trainer(load_config("addition", SMALL, steps=1), checkpoints=Path(os.devnull))  # children need not load it again
     for line in sys.stdin:
         order = json.loads(line)
         child = os.fork()

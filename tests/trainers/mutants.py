@@ -10,7 +10,8 @@ import random
 import re
 import shutil
 import tempfile
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
 from pathlib import Path
 from types import ModuleType
 
@@ -60,13 +61,47 @@ def mutant(reader: ModuleType, number: int, where: Path) -> Path:
 
     Where no sample is of a reader's format, it is given those of the others.
     """
+    good, harmed = damaged(reader, number)
+    return _written(where, good | harmed)
+
+
+def damaged(reader: ModuleType, number: int) -> tuple[Files, Files]:
+    """A good log, and those of its files that sample `number` of a reader's damaged logs has otherwise."""
     rng = random.Random(f"{reader.name} {number}")
     known = seeds()
-    files = dict(rng.choice(known.get(reader.name) or [log for logs in known.values() for log in logs]))
+    good = rng.choice(known.get(reader.name) or [log for logs in known.values() for log in logs])
+    harmed: Files = {}
     for _ in range(rng.choice((1, 1, 2, 3, 6))):
-        name = rng.choice(sorted(files))
-        files[name] = rng.choice(CHANGES)(files[name], rng)
-    return _written(where, files)
+        name = rng.choice(sorted(good))
+        harmed[name] = rng.choice(CHANGES)(harmed.get(name, good[name]), rng)
+    return good, harmed
+
+
+class Bench:
+    """Good logs that lie below a folder, to be damaged one after another: only what changes is written."""
+
+    def __init__(self, where: Path):
+        self.where = where
+        self._places: dict[int, Path] = {}
+        self._undo: Callable[[], None] = lambda: None
+
+    def mutant(self, reader: ModuleType, number: int) -> Path:
+        """The same log as `mutant` writes; it lasts until the next one is asked for."""
+        self._undo()
+        good, harmed = damaged(reader, number)
+        if id(good) not in self._places:
+            self._places[id(good)] = _written(self.where / f"{len(self._places)}", good)
+        path = self._places[id(good)]
+        folder = path.parent
+        put(folder, harmed)
+        self._undo = partial(put, folder, {name: good[name] for name in harmed})
+        return path
+
+
+def put(folder: Path, files: Files) -> None:
+    """Write files below a folder."""
+    for name, raw in files.items():
+        (folder / name).write_bytes(raw)
 
 
 # --- changes ---------------------------------------------------------------------------------------------------------

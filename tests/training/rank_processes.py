@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import multiprocessing
 import os
 import socket
+import sys
+import time
 import traceback
 from collections.abc import Callable
 from multiprocessing.connection import Connection
@@ -67,6 +71,28 @@ def run_commands(size: int, argv: list[str]) -> list[int]:
             process.kill()
 
 
+def cut_off(size: int, argv: list[str], victim: int, seen: Callable[[], set[int]], wait_s: float = 0.0) -> set[int]:
+    """Start `stabilizer` in several processes and kill one a moment after something was seen; the others end by
+    themselves. Returns what was seen last before the kill."""
+    _, processes = _processes(size, _command, argv)
+    for process in processes:
+        process.start()
+    try:
+        until = time.monotonic() + LIMIT_S
+        while not seen() and time.monotonic() < until and all(process.is_alive() for process in processes):
+            time.sleep(0.02)
+        time.sleep(wait_s)
+        last = seen()
+        processes[victim].kill()
+        for process in processes:
+            process.join(LIMIT_S)
+        assert not any(process.is_alive() for process in processes), "a process waits for one that was killed"
+        return last
+    finally:
+        for process in processes:
+            process.kill()
+
+
 def _processes(size: int, work: Callable[..., Any], *args: Any) -> tuple[list[Any], list[Any]]:
     """A pipe and a process for each rank, not yet started."""
     context = multiprocessing.get_context("forkserver")
@@ -108,7 +134,13 @@ def _process(rank: int, size: int, port: int, pipe: Connection, work: Callable[.
 
 
 def _command(argv: list[str]) -> int:
-    return main(argv)
+    """What it prints is shown if it fails."""
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        code = main(argv)
+    if code:
+        print(said.getvalue(), file=sys.stderr)
+    return code
 
 
 def _led_or_following(lead: Lead, config: TrainConfig, folder: Path, prepare: Lead) -> tuple[Any, Any]:
