@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import io
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from rich.console import Console
@@ -57,6 +59,38 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
 
 def follow(session: Session, console: Console, *, json: bool, judged: bool = True) -> int:
     """Run a session to its end and print it; returns the exit code, which depends on the verdict if it is `judged`."""
+    with redirect_stdout(Outlasted(sys.stdout)), redirect_stderr(Outlasted(sys.stderr)):
+        return _followed(session, console, json=json, judged=judged)
+
+
+class Outlasted:
+    """A stream that falls silent where it can't be written: a run goes on without the program that shows it."""
+
+    def __init__(self, stream: Any):
+        self._stream = stream or io.StringIO()  # there is none where a program was started with it closed
+
+    def write(self, text: str) -> int:
+        with self._guarded():
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with self._guarded():
+            self._stream.flush()
+
+    @contextlib.contextmanager
+    def _guarded(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError:
+            with contextlib.suppress(OSError):  # a closed pipe, a full disk
+                os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def _followed(session: Session, console: Console, *, json: bool, judged: bool) -> int:
     asks = f"{command()} fix {session.writer.path}" if session.arbiter.mode == "approve" else None
     known = session.monitor.history.view().latest("accuracy/val")
     baseline = {} if known is None else {"accuracy/val": known}

@@ -139,9 +139,16 @@ def _folders(path: str | Path) -> list[str]:
     """Folders in a folder; none where it can't be listed."""
     try:
         with os.scandir(path) as entries:
-            return [entry.path for entry in entries if entry.is_dir()]
+            return [entry.path for entry in entries if _is_folder(entry)]
     except OSError:
         return []
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # such as a link to itself
+        return False
 
 
 def run_state(status: dict[str, Any], now: float, patience: float = 60.0) -> str:

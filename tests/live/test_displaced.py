@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -59,6 +61,21 @@ def test_a_process_that_changes_its_working_directory_writes_on_where_it_began(t
     assert not list((tmp_path / "other").iterdir())
     assert RunReader(tmp_path / "run").status["state"] == "finished"
     assert {state.step for state in scan(tmp_path / "run" / "checkpoints")} == {0, 2, 4}
+
+
+@pytest.mark.parametrize("to", ["a full disk", "a closed pipe", "nothing"])
+def test_a_run_goes_on_without_the_program_that_shows_it(tmp_path, monkeypatch, to: str) -> None:
+    if to == "nothing":
+        monkeypatch.setattr(sys, "stdout", None)
+    else:
+        reads, writes = os.pipe()
+        os.close(reads)
+        out = open("/dev/full", "w") if to == "a full disk" else os.fdopen(writes, "w")
+        monkeypatch.setattr(sys, "stdout", out)
+    session = Session.start(load_config("addition", list(SMALL), steps=3), tmp_path / "run")
+    follow(session, Console(width=100), json=False)
+    status = RunReader(tmp_path / "run").status
+    assert (status["state"], status["step"]) == ("finished", 3)
 
 
 def test_a_last_status_that_is_refused_for_a_moment_is_written(tmp_path, monkeypatch) -> None:

@@ -222,3 +222,11 @@ def test_a_deeply_nested_configuration_is_refused(tmp_path: Path, name: str, tex
     assert main(["preflight", str(tmp_path / name)]) == 2
     told = capsys.readouterr().err
     assert told.count(name) == 2 and "deep" in told and "bug" not in told
+
+
+@pytest.mark.parametrize("below", ["", "group"])
+def test_a_link_to_itself_beside_runs_hides_none_of_them(runs: Path, below: str) -> None:
+    (runs / below).mkdir(exist_ok=True)
+    (runs / below / "loop").symlink_to("loop")
+    (runs / below / "nowhere").symlink_to("missing")
+    assert {path.name for path in listing.list_runs(runs)} == {"sound", "damaged"}
