@@ -57,7 +57,7 @@ SECONDS_A_MB = 2.0
 SUSPECT_S = 0.1
 """Seconds for a damaged log, of at most some 100 kB, after which it is read again and its processor time measured."""
 LONGEST_BOMB_S = 20.0
-"""Processor time for one bomb of at most 16 MB."""
+"""Processor time for one bomb of at most 48 MB."""
 MOST_READ_MB = 1024
 """Memory that reading one of these logs may take."""
 METRICS = (
@@ -258,6 +258,7 @@ def bombs(effort: Effort) -> Measured:
         "nested.yaml": "[" * 50_000,
         "nested.jsonl": '{"a":' * 100_000 + "\n",
         "values.jsonl": "[" + "[]," * 4_000_000 + "[]]\n",
+        "row.jsonl": '{"step": 1, "x": [' + "[]," * 16_000_000 + "[]]}\n",
         "digits.jsonl": '{"step": ' + "9" * 3_000_000 + "}\n",
         "deep.toml": "a = " + "[" * 50_000 + "\n",
     }

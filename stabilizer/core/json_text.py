@@ -1,4 +1,5 @@
 """JSON of unknown origin, bounded in depth so that recursive code can walk it. The bound holds for YAML and TOML too.
+So is the number of values, because a short text such as `[],` takes 60 bytes of memory.
 
 orjson reads about a thousand levels of nesting, which is also Python's limit of nested calls. Code that walks such a
 value (a copy, a search for secrets, a message that quotes it) would fail far from where it was read.
@@ -7,6 +8,7 @@ value (a copy, a search for secrets, a message that quotes it) would fail far fr
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import orjson
@@ -15,6 +17,11 @@ MAX_NESTING = 100
 """Levels of lists and objects within each other. Configurations have about ten. Code that walks a value may need
 several calls for each level, and Python allows 1,000."""
 
+MAX_VALUES = 5_000_000
+"""Values of one text, which take 100 to 200 bytes of memory each: names, numbers, texts and groups."""
+
+_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.S)
+_MARKS = (b",", b"[", b"{")
 
 _OUTER = frozenset({dict, list})
 
@@ -26,8 +33,16 @@ class NestedTooDeep(ValueError):
         super().__init__(f"nested more than {MAX_NESTING} levels deep")
 
 
+class TooManyValues(ValueError):
+    """A text holds more than `MAX_VALUES` values."""
+
+    def __init__(self) -> None:
+        super().__init__(f"more than {MAX_VALUES:,} values")
+
+
 def loads(text: bytes | str) -> Any:
-    """The value of a JSON text. ValueError when the text is not JSON; NestedTooDeep is one."""
+    """The value of a JSON text. ValueError when the text is not JSON; NestedTooDeep and TooManyValues are such."""
+    _check_values(text)
     return _walkable(orjson.loads(text))
 
 
@@ -36,6 +51,7 @@ def loads_python(text: bytes | str, *, walked: bool = True) -> Any:
 
     Measuring the depth adds a quarter to the time. Callers that walk only a few levels can turn it off (`walked`).
     """
+    _check_values(text)
     try:
         value = orjson.loads(text)  # three times as fast as Python's own parser
     except orjson.JSONDecodeError:
@@ -44,6 +60,20 @@ def loads_python(text: bytes | str, *, walked: bool = True) -> Any:
         except RecursionError:
             raise NestedTooDeep from None
     return _walkable(value) if walked else value
+
+
+def _check_values(text: bytes | str) -> None:
+    """TooManyValues where the values would fill the memory."""
+    if len(text) <= MAX_VALUES:
+        return
+    raw = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+    marks = sum(raw.count(mark) for mark in _MARKS)
+    for string in _STRING.finditer(raw) if marks > MAX_VALUES else ():  # marks inside texts are not values
+        marks -= sum(raw.count(mark, *string.span()) for mark in _MARKS)
+        if marks <= MAX_VALUES:
+            return
+    if marks > MAX_VALUES:
+        raise TooManyValues
 
 
 def too_deep(value: Any) -> bool:

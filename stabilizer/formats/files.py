@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,9 +15,6 @@ from stabilizer.runs.reader import RunError
 
 MAX_BYTES = 2**30
 """Largest log in bytes; a larger file is usually the wrong one."""
-
-MAX_VALUES = 5_000_000
-"""Values of one JSON text, which take 100 to 200 bytes of memory each: names, numbers, texts and groups."""
 
 
 def content(path: Path) -> bytes:
@@ -37,28 +33,13 @@ def content(path: Path) -> bytes:
     return raw
 
 
-_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.S)
-_MARKS = (b",", b"[", b"{")
-
-
-def _check_values(path: Path, raw: bytes) -> None:
-    """RunError where a JSON text holds so many values that they would fill the memory (`[],` takes 60 bytes)."""
-    marks = sum(raw.count(mark) for mark in _MARKS)
-    if marks <= MAX_VALUES:
-        return
-    for string in _STRING.finditer(raw):  # marks inside texts are not values
-        marks -= sum(raw.count(mark, *string.span()) for mark in _MARKS)
-        if marks <= MAX_VALUES:
-            return
-    raise RunError(f"{path}: more than {MAX_VALUES:,} values, which is no log of metrics; give a part of it")
-
-
 def json_value(path: Path, *, walked: bool = True) -> Any:
     """A JSON file that may contain NaN, Infinity and -Infinity as Python writes them. `walked` as in `json_text`."""
     raw = content(path)
-    _check_values(path, raw)
     try:
         return json_text.loads_python(raw, walked=walked)
+    except json_text.TooManyValues as error:
+        raise RunError(f"{path}: {error}, which is no log of metrics; give a part of it") from None
     except json_text.NestedTooDeep as error:
         raise RunError(f"{path}: {error}, so it is no log; is this the right file?") from None
     except UnicodeDecodeError as error:

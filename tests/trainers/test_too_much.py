@@ -10,6 +10,7 @@ import sys
 
 import pytest
 
+from stabilizer.core import json_text
 from stabilizer.formats import files
 from stabilizer.formats.rows import MAX_NAMES
 from stabilizer.runs.reader import RunError
@@ -113,11 +114,19 @@ def test_fifty_megabytes_of_nothing_in_json_are_refused_within_a_gigabyte(tmp_pa
     path = tmp_path / "trainer_state.json"
     path.write_text('{"global_step": 1, "log_history": [' + f"{item}," * count + f"{item}]}}")
     done = stabilizer("diagnose", path, cpu_s=60)
-    assert done.code == 2 and f"more than {files.MAX_VALUES:,} values" in done.err and done.peak < 400 * 2**20
+    assert done.code == 2 and f"more than {json_text.MAX_VALUES:,} values" in done.err and done.peak < 400 * 2**20
+
+
+@pytest.mark.parametrize("name", ["log.jsonl", "log.txt"])
+def test_a_line_of_fifty_megabytes_of_nothing_is_refused_before_it_is_read(tmp_path, name):
+    path = tmp_path / name
+    path.write_text('{"step": 1, "x": [' + "[]," * 16_000_000 + "[]]}\n")
+    done = stabilizer("diagnose", path, cpu_s=60)
+    assert done.code == 2 and done.peak < 400 * 2**20
 
 
 def test_marks_inside_texts_are_not_values(tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "MAX_VALUES", 100)
+    monkeypatch.setattr(json_text, "MAX_VALUES", 100)
     path = tmp_path / "a.json"
     path.write_text(json.dumps({"text": "a, b, [c], {d} \\" * 100, "other": ","}))
     assert files.json_value(path)["other"] == ","
