@@ -18,6 +18,9 @@ from bench.trust.row import Attack, Effort, Measured, counts
 
 LOWEST = "STABILIZER_LOWEST"
 """The environment variable that names the Python of an environment with the lowest versions; else one is made."""
+PYTHONS = "STABILIZER_PYTHONS"
+"""The environment variable that names Pythons of environments made from requirements.lock, as a path of programs."""
+NEWER = ("3.12", "3.13", "3.14")
 LOWEST_TESTS = (
     "tests/runs/test_history.py", "tests/figures", "tests/analysis/test_diagnose.py", "tests/trainers/test_tables.py",
     "tests/trainers/test_wandb.py", "tests/dashboards/test_sections.py", "tests/dashboards/test_setup_page.py",
@@ -137,12 +140,32 @@ def lowest_versions(effort: Effort) -> Measured:
     newer = [name for name, version in wanted.items() if not f"{there[name]}.".startswith(f"{version}.")]
     if newer:
         return Measured(False, f"{', '.join(newer)} are newer there than the lowest versions")
+    good, bad = _tested(python)
+    words = f"{len(wanted)} packages (of them {', '.join(f'{name} {wanted[name]}' for name in SHOWN)})"
+    return Measured(bool(good) and not bad, f"{words}, without torch: {good} tests pass, {bad} fail")
+
+
+def _tested(python: str) -> tuple[int, int]:
+    """Tests that pass and that fail with another Python and its packages."""
     command = [python, "-m", "pytest", "-p", "no:cacheprovider", "--tb=line", *LOWEST_TESTS]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, timeout=1800)
     good, bad = counts(done.stdout)
-    words = f"{len(wanted)} packages (of them {', '.join(f'{name} {wanted[name]}' for name in SHOWN)})"
-    return Measured(done.returncode == 0, f"{words}, without torch: {good} tests pass, {bad} fail")
+    return good, bad or int(done.returncode != 0)
+
+
+def newer_pythons(_: Effort) -> Measured:
+    """The same tests with each named Python; held only where all that the package allows were tried."""
+    found = {}
+    for python in filter(None, os.environ.get(PYTHONS, "").split(os.pathsep)):
+        code = "import sys; print('%d.%d' % sys.version_info[:2])"
+        version = subprocess.run([python, "-c", code], check=True, capture_output=True, text=True).stdout.strip()
+        found[version] = _tested(python)
+    missing = [version for version in NEWER if version not in found]
+    words = "; ".join(f"{version}: {good} tests pass, {bad} fail" for version, (good, bad) in sorted(found.items()))
+    if missing:
+        words = "; ".join(filter(None, (words, f"{PYTHONS} names no Python {', '.join(missing)}")))
+    return Measured(False if any(bad for _, bad in found.values()) else None if missing else True, words)
 
 
 ATTACKS = (
@@ -153,5 +176,6 @@ ATTACKS = (
     Attack("supply chain", "No known hole in a locked package", "pip-audit", known_holes),
     Attack("supply chain", "The lowest supported versions work", "tests beside the lowest versions allowed",
            lowest_versions),
+    Attack("supply chain", "Newer Pythons work", "the same tests with Python 3.12 to 3.14", newer_pythons, quick=False),
     Attack("supply chain", "A release lists its parts (SBOM)", "the lock file as CycloneDX", bill_of_materials),
 )  # fmt: skip
