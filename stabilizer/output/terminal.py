@@ -165,7 +165,7 @@ class _Page(Screen):
         return doubts
 
     def _incidents(self) -> None:
-        """The incident that matters most in full, the others in two lines each; with `everything` all in full."""
+        """The incident that matters most in full, each other kind in some lines; with `everything` all in full."""
         incidents = self.analysis.incidents
         if self.everything:
             for incident in incidents:
@@ -180,12 +180,20 @@ class _Page(Screen):
         others = order[len(first) :]
         if others:
             self.title("Other incidents" if first else "Remarks that are over")
-        for incident in others[:INCIDENTS]:
+        alike: dict[tuple[str, str, bool], list[Incident]] = {}
+        for incident in others:
+            alike.setdefault((incident.lead.id, incident.severity, incident.open), []).append(incident)
+        for incident, *again in list(alike.values())[:INCIDENTS]:
             self._head_of(incident)
             if not incident.headline and (said := str(incident.lead.evidence.get("what", ""))):
                 self.line(plain(said))
-        if len(others) > INCIDENTS:
-            self.line(f"{len(others) - INCIDENTS:,} more with --full", style="dim")
+            if again:
+                numbers = ", ".join(str(other.number) for other in again)
+                self.line(
+                    f"{len(again)} more like it, until step {max(i.last for i in again):,}: {numbers}", style="dim"
+                )
+        if left := sum(map(len, list(alike.values())[INCIDENTS:])):
+            self.line(f"{left:,} more with --full", style="dim")
 
     def _head_of(self, incident: Incident) -> None:
         state = "open" if incident.open else "resolved"

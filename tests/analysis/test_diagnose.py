@@ -570,6 +570,17 @@ def test_one_screen_shows_the_open_critical_incident_and_lists_the_others(tmp_pa
     assert len(short.splitlines()) < len(full.splitlines())
 
 
+def test_incidents_that_repeat_one_failure_take_one_entry(tmp_path):
+    once = replace(FINDING, id="reward/noise-floor", severity="warn", state="resolved", summary="it swings")
+    again = [replace(once, incident=number, onset_step=number, last_step=10 * number) for number in (2, 3, 4)]
+    other = replace(once, id="reward/plateau", incident=5, summary="it is flat")
+    analysis = analysis_with(tmp_path, FINDING, *again, other)
+    short = page(analysis)
+    assert "Incident 2" in short and "Incident 3" not in short and "Incident 5" in short
+    assert "2 more like it, until step 40: 3, 4" in short and short.count("like it") == 1
+    assert all(f"Incident {number}" in page(analysis, full=True) for number in range(1, 6))
+
+
 def test_a_resolved_remark_of_a_healthy_run_gets_no_list_of_fixes(tmp_path):
     remark = replace(FINDING, severity="info", state="resolved")
     shown = page(analysis_with(tmp_path, remark, verdict="info"))
