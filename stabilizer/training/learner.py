@@ -34,6 +34,8 @@ from stabilizer.training.sharding import is_sharded, whole
 from stabilizer.training.state import Progress
 from stabilizer.training.values import value_loss
 
+NO_GRADIENT = 1e-6
+"""Norm below which a gradient is rounding, as where no group has spread: its direction says nothing."""
 SAMPLED = 20_000
 """Number of weights whose gradients are compared between two halves of a batch."""
 IDLE = 0.25
@@ -206,7 +208,7 @@ class Learner:
         """The metrics of a step from those of its updates."""
         moved = self.moved.in_step() if made else 0.0
         metrics = _reduced(rows) | {"optim/update_ratio": moved, "batch/updates": made}
-        if len(halves) == 2:
+        if len(halves) == 2 and min(float(half.norm()) for half in halves) > NO_GRADIENT:
             metrics["optim/grad_cosine"] = torch.nn.functional.cosine_similarity(halves[0], halves[1], dim=0).item()
         return metrics
 

@@ -89,4 +89,5 @@ def test_a_foreign_log_is_read_beside_the_page_and_opens(page: Any) -> None:
     row.get_by_text("healthy").wait_for(timeout=30_000)
     row.get_by_role("link").click()
     page.locator(".graph .main-svg").first.wait_for()
+    page.locator(".read-notes summary").click()
     page.get_by_text("Read in place").wait_for()

@@ -26,6 +26,13 @@ It comes from another order of sums. `optim.micro_batch` in one process makes as
 """
 
 
+CLOSE_AFTER_RESET = 1e-5
+"""The same after a reset of the optimizer, at the same rate: Adam's first step divides a gradient by its own size.
+
+A weight whose gradient is all rounding then moves by up to the rate. One processor in two showed 4.5e-6.
+"""
+
+
 def twenty_steps(trainer):
     return [trainer.train_step().metrics for _ in range(20)]
 
@@ -151,7 +158,8 @@ def everything(trainer):
 @pytest.mark.parametrize("sharding", [(), ("sharding=full",)])
 def test_knobs_skips_probes_forks_and_rollbacks_reach_all_ranks_at_one_step(sharding, small, trainer, tmp_path):
     overrides = "optim.lr=5e-5", "rollout.prompts=5"
-    assert_equal(small(*overrides, *sharding), tmp_path, trainer(*overrides), lead=everything)
+    run = small(*overrides, *sharding)
+    assert_equal(run, tmp_path, trainer(*overrides), lead=everything, close=CLOSE_AFTER_RESET)
 
 
 def two_steps_and_a_checkpoint(trainer):
