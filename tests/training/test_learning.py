@@ -75,7 +75,7 @@ def test_the_fast_path_changes_no_number_beyond_rounding(trainer, algorithm):
                 assert fast[name] == pytest.approx(plain[name], rel=1e-3, abs=1e-5, nan_ok=True), name
 
 
-@pytest.mark.parametrize("algorithm", ["grpo", "ppo"])
+@pytest.mark.parametrize("algorithm", ["grpo", pytest.param("ppo", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("broken", [flipped_sign, advantages_of_the_next_row, padding_instead_of_text])
 def test_it_does_not_learn_with_broken_mathematics(trainer, monkeypatch, algorithm, broken):
     monkeypatch.setattr(learner, "policy_loss", broken(learner.policy_loss))
@@ -117,7 +117,7 @@ def test_predicted_from_the_position_before_log_probabilities_are_those_that_are
     assert (shifted - batch.old_logp_BT).abs().max() > 1  # so that the next test breaks what it says, and only that
 
 
-@pytest.mark.parametrize("algorithm", ["grpo", "ppo"])
+@pytest.mark.parametrize("algorithm", ["grpo", pytest.param("ppo", marks=pytest.mark.slow)])
 def test_it_does_not_learn_to_predict_a_token_from_itself(trainer, monkeypatch, algorithm):
     monkeypatch.setattr(Scorer, "logps", predicted_from(0))
     assert not solves_length(trainer, algorithm)
