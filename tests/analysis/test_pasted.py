@@ -419,18 +419,18 @@ def test_defaults_are_not_judged_where_the_configuration_is_elsewhere(more, judg
     assert bool(found["settings"]["findings"]) is judged
 
 
-def test_equal_rewards_in_every_row_are_told_by_the_highest_and_the_lowest(monkeypatch, capsys):
+def test_equal_highest_and_lowest_rewards_prove_that_all_are_equal(monkeypatch, capsys):
     row = "step:{} - actor/grad_norm:0.0 - critic/score/mean:1.0 - critic/score/max:1.0 - critic/score/min:{}\n"
-    for lowest, told in (("1.0", True), ("0.0", False)):
+    for lowest, expected in (("1.0", True), ("0.0", False)):
         _, found = answered(row.format(1, lowest) + row.format(2, lowest), monkeypatch, capsys)
-        assert any("every group earn the same" in one["summary"] for one in found["findings"]) is told
+        assert any("every group earn the same" in one["summary"] for one in found["findings"]) is expected
 
 
-@pytest.mark.parametrize(("times", "told"), [(3, False), (40, True)])
-def test_a_message_that_is_printed_often_is_counted(times, told, monkeypatch, capsys):
+@pytest.mark.parametrize(("times", "expected"), [(3, False), (40, True)])
+def test_a_message_that_is_printed_often_is_counted(times, expected, monkeypatch, capsys):
     line = "UserWarning: None of the inputs have requires_grad=True. Gradients will be None\n"
     _, found = answered("step 1 reward 0.1\n" + times * line + "step 2 reward 0.2\n", monkeypatch, capsys)
-    assert any(f"in {times} lines" in note for note in found["source"].get("notes", [])) is told
+    assert any(f"in {times} lines" in note for note in found["source"].get("notes", [])) is expected
 
 
 @pytest.mark.parametrize(("count", "left_out"), [(299, False), (900, True)])

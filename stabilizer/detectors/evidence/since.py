@@ -200,11 +200,11 @@ def gained_nothing(view: RunView) -> tuple[bool, str] | None:
     reward = progress(view)
     if reward is None or reward.solved or reward.rising:
         return None
-    paid = view.series(reward.metric).between(view.baseline_start(), view.step).finite().values
-    if len(paid) < SHORT[0]:
+    rewards = view.series(reward.metric).between(view.baseline_start(), view.step).finite().values
+    if len(rewards) < SHORT[0]:
         return None
-    course = trend(paid)
-    if course.rising or course.change > GAINED * abs(median(paid[:LEVEL])):
+    course = trend(rewards)
+    if course.rising or course.change > GAINED * abs(median(rewards[:LEVEL])):
         return None
     did = "falls" if course.falling else "has gained nothing so far"
     return course.falling, f"{reward.metric} ({reward.now:.3g}) {did}"
